@@ -1,0 +1,30 @@
+"""Position ids that start at 0 in every call."""
+
+from typing_extensions import override
+
+import torch
+
+from kvref.bug import Bug
+from kvref.gpt2 import GPT
+
+
+class MissingPositionOffset(GPT):
+    """Every generated token sits at position 0."""
+
+    @override
+    def position_ids(self, past: int, new: int) -> torch.Tensor:
+        return torch.arange(new, device=self.transformer.wpe.weight.device)  # reference: arange(past, past + new)
+
+
+bug = Bug(
+    MissingPositionOffset,
+    family="position",
+    wrong="Position ids count from 0 in every call and ignore the tokens that are cached already.",
+    trigger="any token onto a past",
+    witnesses=(
+        "https://github.com/ml-explore/mlx-lm/pull/93",
+        "https://github.com/OpenNMT/CTranslate2/pull/1572",
+        "https://github.com/huggingface/transformers/issues/33852",
+    ),
+    hint="Which position does the model believe the second token to be at?",
+)

@@ -1,0 +1,74 @@
+"""kvref: does your KV cache give the logits that no cache gives, bit for bit, and if not, which bug is it?
+
+The names below are the library; they are imported when first used, so that `import kvref` does not import torch.
+"""
+
+from importlib import import_module
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kvref.bug import Bug, catalogue
+    from kvref.cache import Cache, GrowingCache, StaticCache
+    from kvref.decoder import Capability, Decoder
+    from kvref.finding import Divergence, Finding, LawBroken
+    from kvref.gpt2 import GPT, SIZES, GPTConfig
+    from kvref.law import Effort, Law, Outcome, Status, law, laws, saw, search
+    from kvref.schedule import Schedule
+    from kvref.targets import Bench, Target
+    from kvref.trace import Trace, play, run
+    from kvref.verdict import Lens
+
+__version__ = version("kvref")
+
+_HOMES = {
+    "kvref.bug": ("Bug", "catalogue"),
+    "kvref.cache": ("Cache", "GrowingCache", "StaticCache"),
+    "kvref.decoder": ("Capability", "Decoder"),
+    "kvref.finding": ("Divergence", "Finding", "LawBroken"),
+    "kvref.gpt2": ("GPT", "SIZES", "GPTConfig"),
+    "kvref.law": ("Effort", "Law", "Outcome", "Status", "law", "laws", "saw", "search"),
+    "kvref.schedule": ("Schedule",),
+    "kvref.targets": ("Bench", "Target"),
+    "kvref.trace": ("Trace", "play", "run"),
+    "kvref.verdict": ("Lens",),
+}
+
+__all__ = [
+    "GPT",
+    "SIZES",
+    "Bench",
+    "Bug",
+    "Cache",
+    "Capability",
+    "Decoder",
+    "Divergence",
+    "Effort",
+    "Finding",
+    "GPTConfig",
+    "GrowingCache",
+    "Law",
+    "LawBroken",
+    "Lens",
+    "Outcome",
+    "Schedule",
+    "StaticCache",
+    "Status",
+    "Target",
+    "Trace",
+    "__version__",
+    "catalogue",
+    "law",
+    "laws",
+    "play",
+    "run",
+    "saw",
+    "search",
+]
+
+
+def __getattr__(name: str) -> Any:
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(home), name)
+    raise AttributeError(f"module 'kvref' has no attribute {name!r}")

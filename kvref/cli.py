@@ -1,0 +1,167 @@
+"""The command line. Nothing here imports torch before a command runs, so that help is quick."""
+
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kvref.errors import BadInput
+
+if TYPE_CHECKING:
+    from kvref.law import Law
+    from kvref.targets import Bench, Target
+
+EXIT_CODES = "Exit codes: 0 all hold, 1 finding, 2 bad input, 3 kvref broke, 4 inconclusive."
+WEIGHTS_SECONDS = 300.0
+"""Time limit for a checkpoint, where none is asked for: its passes may be a thousand times those of a tiny shape."""
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
+
+
+@app.callback(invoke_without_command=True)
+def root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    """Test KV caches: does a decoder give the same logits with its cache as without?"""
+    if version:
+        from kvref import __version__
+
+        typer.echo(f"kvref {__version__}")
+        raise typer.Exit
+
+
+@app.command(epilog=EXIT_CODES)
+def check(
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            help="reference[:growing|:static], bug:NAME, package.module:factory or path/file.py:factory. "
+            "Without it, the reference is checked and every bug has to be caught.",
+            show_default=False,
+        ),
+    ] = None,
+    weights: Annotated[
+        str | None,
+        typer.Option(help="GPT-2 checkpoint to check in the reference: a directory or a hub name; safetensors only."),
+    ] = None,
+    text: Annotated[Path | None, typer.Option(help="UTF-8 file to draw prompts from.")] = None,
+    prompt: Annotated[str | None, typer.Option(help="Prompt that every row begins with.")] = None,
+    cache: Annotated[str | None, typer.Option(help="Cache of the reference: growing or static; else both.")] = None,
+    law: Annotated[list[str] | None, typer.Option(help="Only this law; may be given again.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    examples: Annotated[int, typer.Option(min=1, help="Schedules to try for each law.")] = 60,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed draws the same schedules.")] = 0,
+    max_time: Annotated[
+        float | None, typer.Option(min=1, help="Seconds for all laws together; 300 with --weights, else no limit.")
+    ] = None,
+) -> None:
+    """Try every law on a target, and print the smallest schedule that breaks one."""
+    from kvref.device import resolve_device
+    from kvref.law import Effort
+    from kvref.prompts import read_text
+    from kvref.targets import Bench
+
+    if target is not None and weights is not None:
+        raise BadInput(f"give a target or --weights, not both: {target}, {weights}")
+    if text is not None and prompt is not None:
+        raise BadInput("give --text or --prompt, not both")
+    if cache not in (None, "growing", "static"):
+        raise BadInput(f"there is no {cache!r} cache; give growing or static")
+    laws = choose_laws(law or [])
+    flags = flags_of(device=None if device == "auto" else device, text=text, prompt=prompt)
+    bench = Bench(
+        resolve_device(device), text=None if text is None else read_text(text), prompt=prompt, flags=flags
+    )
+    limit = max_time if max_time is not None or weights is None else WEIGHTS_SECONDS
+    targets = choose_targets(target, weights, bench, cache)
+    raise typer.Exit(run(targets, laws, Effort(examples, seed), limit, bench, whole=target is None and weights is None))
+
+
+def choose_laws(names: list[str]) -> "list[Law]":
+    """Laws by name, or all of them."""
+    from difflib import get_close_matches
+
+    from kvref.law import laws
+
+    known = laws()
+    for name in names:
+        if name not in known:
+            near = get_close_matches(name, known, 1, cutoff=0.3)
+            raise BadInput(f"there is no law {name!r}" + (f"; did you mean {near[0]}?" if near else ""))
+    return [known[name] for name in names] or list(known.values())
+
+
+def choose_targets(target: str | None, weights: str | None, bench: "Bench", cache: str | None) -> "list[Target]":
+    """Targets that the arguments mean. A tiny model is quickest on one thread, a checkpoint on all."""
+    import torch
+
+    from kvref.targets.resolve import checkpoint, resolve
+
+    if weights is not None:
+        return checkpoint(weights, bench, cache)
+    torch.set_num_threads(1)
+    return resolve(target or "reference", bench, cache)
+
+
+def run(
+    targets: "list[Target]", laws: "list[Law]", effort: Any, max_time: float | None, bench: "Bench", *, whole: bool
+) -> int:
+    """Check, print, and give the exit code. With `whole` every bug is tried too, once the reference has held."""
+    from time import perf_counter
+
+    from rich.console import Console
+
+    from kvref.bug import catalogue
+    from kvref.check import Kill, exit_code, kill
+    from kvref.check import check as check_laws
+    from kvref.law import Outcome
+    from kvref.report import Report
+
+    report, begun = Report(Console(highlight=False)), perf_counter()
+    outcomes, kills = list[Outcome](), list[Kill]()
+    report.header(bench, effort, max_time)
+    stopped = False
+    try:
+        with report.running():
+            for outcome in check_laws(targets, laws, effort, max_time, report.progress):
+                outcomes.append(outcome)
+                report.outcome(outcome)
+            if whole and exit_code(outcomes) == 0:
+                report.kills()
+                for caught in kill(catalogue().values(), laws, effort, bench, report.progress):
+                    kills.append(caught)
+                    report.kill(caught)
+    except KeyboardInterrupt:
+        stopped = True
+    report.sum(outcomes, kills, perf_counter() - begun)
+    if stopped:
+        report.line("stopped before the end; what is above was done")
+    return max(exit_code(outcomes, kills), 4) if stopped and exit_code(outcomes, kills) != 1 else exit_code(outcomes, kills)
+
+
+def flags_of(**options: object) -> str:
+    """Command-line flags for the options that are set."""
+    from shlex import quote
+
+    return "".join(f" --{name} {quote(str(value))}" for name, value in options.items() if value is not None)
+
+
+def main() -> None:
+    """Run the command line, and turn every way it can end into its exit code."""
+    try:
+        code = app(standalone_mode=False)
+    except BadInput as error:
+        print(f"kvref: {error}", file=sys.stderr)
+        code = 2
+    except (typer.Abort, KeyboardInterrupt):
+        print("kvref: stopped", file=sys.stderr)
+        code = 4
+    except Exception as error:
+        # A wrong option; which module this class lives in depends on the version of typer.
+        if format_message := getattr(error, "format_message", None):
+            print(f"kvref: {format_message()} Try `kvref check --help`.", file=sys.stderr)
+            sys.exit(2)
+        traceback.print_exc()
+        print(f"kvref: kvref broke ({type(error).__name__}); please report the lines above", file=sys.stderr)
+        code = 3
+    sys.exit(code)

@@ -1,0 +1,37 @@
+"""What kvref raises: one line each, saying what is wrong and what to do."""
+
+
+class KvrefError(Exception):
+    """Anything that kvref itself raises on purpose."""
+
+
+class BadInput(KvrefError):
+    """Something that a user gave cannot be used; the command line exits with 2."""
+
+
+class ConfigError(BadInput, ValueError):
+    """A model shape that cannot exist."""
+
+
+class CheckpointError(BadInput):
+    """A checkpoint that is missing, unreadable, unsafe or of another shape."""
+
+
+class PromptError(BadInput, ValueError):
+    """A prompt or text file that cannot be used."""
+
+
+class TargetError(BadInput):
+    """A target string that does not lead to a decoder."""
+
+
+class ScheduleError(BadInput, ValueError):
+    """A schedule that asks for the impossible, such as a crop beyond the length."""
+
+
+class ContextOverflow(KvrefError, ValueError):
+    """More tokens than the model has positions for. Nothing was written."""
+
+
+class CacheFull(KvrefError, ValueError):
+    """More tokens than a preallocated cache has slots for. Nothing was written."""

@@ -1,0 +1,154 @@
+"""A finding: a law that does not hold, on the smallest schedule, and where the results first part."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from kvref.decoder import Decoder
+from kvref.schedule import Schedule
+from kvref.protocol import Logits
+from kvref.trace import Step
+from kvref.verdict import SAME_BITS, Lens, gaps
+
+Vectors = Float[Tensor, "*shape n"]
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """Where and by how much something is not as it has to be. `step` counts from 0."""
+
+    message: str
+    step: int | None = None
+    row: int | None = None
+    position: int | None = None
+    gap: float | None = None
+    bound: float | None = None
+
+    def __str__(self) -> str:
+        where = [f"{name} {value}" for name, value in self.places() if value is not None]
+        return f"{', '.join(where)}: {self.message}" if where else self.message
+
+    def places(self) -> list[tuple[str, int | None]]:
+        """Names and numbers of the place, the step counted from 1 as in a printed schedule."""
+        step = None if self.step is None else self.step + 1
+        return [("step", step), ("row", self.row), ("position", self.position)]
+
+
+class LawBroken(AssertionError):
+    """A law does not hold. The search adds the decoder and the schedule that showed it."""
+
+    def __init__(self, divergence: Divergence) -> None:
+        super().__init__(str(divergence))
+        self.divergence = divergence
+        self.decoder: Decoder | None = None
+        self.schedule: Schedule | None = None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A broken law, for people: the law, the smallest schedule, the first divergence, and how to see it again.
+
+    `origin` says which keys or values in the cache are the first wrong ones, where the decoder shows them.
+    """
+
+    target: str
+    law: str
+    sentence: str
+    decoder: str
+    schedule: Schedule
+    divergence: Divergence
+    origin: str | None
+    replay: str
+
+    def __str__(self) -> str:
+        """Lay out the four parts: the law, the place, the schedule, the command."""
+        wrong = self.divergence.step
+        steps = [
+            f"{'->' if index == wrong else '  '} {line}" for index, line in enumerate(str(self.schedule).splitlines())
+        ]
+        size = "" if self.divergence.gap is None else f" (gap {self.divergence.gap:.2g} of the largest there)"
+        lines = [
+            f"{self.law} is broken by {self.target}",
+            f"  law       {self.sentence}",
+            f"  decoder   {self.decoder}",
+            "  schedule",
+            *(f"      {step}" for step in steps),
+            f"  diverges  {self.divergence}{size}",
+            *([f"  cache     {self.origin}"] if self.origin else []),
+            f"  replay    {self.replay}",
+        ]
+        return "\n".join(lines)
+
+
+def expect(holds: bool, otherwise: str, step: Step | None = None) -> None:
+    """Raise `LawBroken` unless something holds that is not about two tensors."""
+    if not holds:
+        raise LawBroken(Divergence(otherwise, None if step is None else step.index))
+
+
+def expect_logits(step: Step, want: Logits, than: str, lens: Lens | None = None) -> None:
+    """Raise `LawBroken` at the first position, then row, whose logits are not those wanted, under the decoder's lens.
+
+    `want` may end early; then only its positions are compared.
+    """
+    if step.logits is None:
+        raise TypeError(f"step {step.index} has no logits to compare")
+    expect_same(step.logits[:, : want.size(1)], want, than, lens or step.decoder.lens, step.past, step)
+
+
+def expect_same(
+    got: Logits, want: Logits, than: str, lens: Lens, past: int = 0, step: Step | None = None
+) -> None:
+    """Raise `LawBroken` at the first position, counted from `past`, then row, whose logits are not those wanted."""
+    gap = gaps(got, want)
+    wrong = (gap > lens.bound).t().nonzero()
+    if not len(wrong):
+        return
+    new, row = (int(i) for i in wrong[0])
+    mine, other = got[row, new], want[row, new]
+    token = int((mine - other).abs().nan_to_num(torch.inf).argmax())
+    raise LawBroken(
+        Divergence(
+            f"the logit of token {token} is {float(mine[token]):.6g}, but {float(other[token]):.6g} {than}",
+            None if step is None else step.index,
+            row,
+            past + new,
+            float(gap[row, new]),
+            lens.bound,
+        )
+    )
+
+
+def expect_keys_values(
+    step: Step,
+    got: list[tuple[Tensor, Tensor]],
+    want: list[tuple[Tensor, Tensor]],
+    than: str,
+    lens: Lens = SAME_BITS,
+) -> None:
+    """Raise `LawBroken` at the first layer and position whose keys or values, `row head seq dim`, are not those wanted."""
+    for layer, pair in enumerate(zip(got, want, strict=True)):
+        for name, mine, other in zip(("keys", "values"), *pair, strict=True):
+            if difference := first_difference(name, layer, mine, other, lens):
+                raise LawBroken(
+                    replace(difference, message=f"{difference.message} {than}", step=step.index, bound=lens.bound)
+                )
+
+
+def first_difference(name: str, layer: int, got: Tensor, want: Tensor, lens: Lens) -> Divergence | None:
+    """First position at which keys or values differ."""
+    if got.shape != want.shape:
+        return Divergence(f"{name} of layer {layer} have shape {tuple(got.shape)}, not {tuple(want.shape)} as")
+    gap = gaps(got, want)
+    wrong = (gap > lens.bound).permute(2, 0, 1).nonzero() if gap.numel() else []
+    if not len(wrong):
+        return None
+    position, row, head = (int(i) for i in wrong[0])
+    return Divergence(
+        f"{name} of layer {layer}, head {head} are not those",
+        row=row,
+        position=position,
+        gap=float(gap[row, head, position]),
+    )

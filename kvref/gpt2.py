@@ -1,0 +1,210 @@
+"""GPT-2 with a KV cache: read it top to bottom, it is the whole model.
+
+Model: Radford et al., *Language Models are Unsupervised Multitask Learners*, 2019.
+Cache: Shazeer, *Fast Transformer Decoding: One Write-Head is All You Need*, arXiv:1911.02150.
+Modules and weights have the names of OpenAI's release, so published checkpoints load by name.
+
+A cache is allowed because the model is causal: the keys and values of a token are made from that token and
+those before it, so once made they never change. Each decision that people get wrong is a small method here or
+in `kvref.cache`, and its docstring says what goes wrong there.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from kvref.cache import Cache, GrowingCache
+from kvref.errors import ConfigError, ContextOverflow
+
+
+@dataclass(frozen=True)
+class GPTConfig:
+    """The shape of a GPT-2. The defaults are GPT-2 small, 124 M parameters.
+
+    Raises `ConfigError` for a size below one, or heads that do not divide the width.
+    """
+
+    block_size: int = 1024
+    vocab_size: int = 50257
+    n_layer: int = 12
+    n_head: int = 12
+    n_embd: int = 768
+
+    def __post_init__(self) -> None:
+        for name, size in vars(self).items():
+            if size < 1:
+                raise ConfigError(f"{name} is {size}; it must be at least 1")
+        if self.n_embd % self.n_head:
+            raise ConfigError(
+                f"n_head {self.n_head} does not divide n_embd {self.n_embd}; every head needs the same width"
+            )
+
+    @property
+    def n_kv_head(self) -> int:
+        """Heads that have keys and values of their own: in GPT-2, all of them."""
+        return self.n_head
+
+    @property
+    def head_dim(self) -> int:
+        """Width of one head."""
+        return self.n_embd // self.n_head
+
+
+SIZES = {
+    "gpt2": GPTConfig(),
+    "gpt2-medium": GPTConfig(n_layer=24, n_head=16, n_embd=1024),
+    "gpt2-large": GPTConfig(n_layer=36, n_head=20, n_embd=1280),
+    "gpt2-xl": GPTConfig(n_layer=48, n_head=25, n_embd=1600),
+}
+
+
+class CausalSelfAttention(nn.Module):
+    """Every token looks at itself and at the tokens before it, cached or new."""
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__()
+        self.n_head = config.n_head
+        self.c_attn = nn.Linear(config.n_embd, 3 * config.n_embd)
+        self.c_proj = nn.Linear(config.n_embd, config.n_embd)
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch new n_embd"],
+        mask: Bool[Tensor, "new total"] | None,
+        cache: Cache,
+        layer: int,
+    ) -> Float[Tensor, "batch new n_embd"]:
+        """Attend from the new tokens to the past and to themselves.
+
+        Only keys and values go into the cache. A query is used in the pass that makes it and never again.
+        """
+        q, k, v = (self.split_heads(part) for part in self.c_attn(x).chunk(3, dim=-1))
+        k, v = cache.append(layer, k, v)
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        return self.c_proj(self.merge_heads(y))
+
+    def split_heads(self, x: Float[Tensor, "batch new n_embd"]) -> Float[Tensor, "batch n_head new head_dim"]:
+        """Cut the width into heads.
+
+        The view must cut the last axis and only then swap axes: `view(batch, n_head, new, head_dim)` has the
+        right shape too, and is even right for one token, but it mixes heads with time.
+        """
+        return x.unflatten(-1, (self.n_head, -1)).transpose(1, 2)
+
+    def merge_heads(self, y: Float[Tensor, "batch n_head new head_dim"]) -> Float[Tensor, "batch new n_embd"]:
+        """Put the heads side by side again."""
+        return y.transpose(1, 2).flatten(-2)
+
+
+class MLP(nn.Module):
+    """The position-wise half of a block; it never looks at another token, so it needs no cache."""
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__()
+        self.c_fc = nn.Linear(config.n_embd, 4 * config.n_embd)
+        self.c_proj = nn.Linear(4 * config.n_embd, config.n_embd)
+
+    def forward(self, x: Float[Tensor, "batch new n_embd"]) -> Float[Tensor, "batch new n_embd"]:
+        """GPT-2 uses the tanh form of GELU."""
+        return self.c_proj(F.gelu(self.c_fc(x), approximate="tanh"))
+
+
+class Block(nn.Module):
+    """One layer: attention, then the MLP, each added to the residual stream."""
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__()
+        self.ln_1 = nn.LayerNorm(config.n_embd)
+        self.attn = CausalSelfAttention(config)
+        self.ln_2 = nn.LayerNorm(config.n_embd)
+        self.mlp = MLP(config)
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch new n_embd"],
+        mask: Bool[Tensor, "new total"] | None,
+        cache: Cache,
+        layer: int,
+    ) -> Float[Tensor, "batch new n_embd"]:
+        """Normalise before each half, as GPT-2 does."""
+        x = x + self.attn(self.ln_1(x), mask, cache, layer)
+        return x + self.mlp(self.ln_2(x))
+
+
+class Transformer(nn.Module):
+    """The parts of GPT-2 under the names that checkpoints give them."""
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__()
+        self.wte = nn.Embedding(config.vocab_size, config.n_embd)
+        self.wpe = nn.Embedding(config.block_size, config.n_embd)
+        self.h = nn.ModuleList(Block(config) for _ in range(config.n_layer))
+        self.ln_f = nn.LayerNorm(config.n_embd)
+
+
+class GPT(nn.Module):
+    """GPT-2: tokens in, logits out, and a cache that remembers the tokens for the next call."""
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.transformer = Transformer(config)
+
+    def forward(
+        self, tokens: Int[Tensor, "batch new"], cache: Cache | None = None
+    ) -> tuple[Float[Tensor, "batch new vocab_size"], Cache]:
+        """Logits of every new token, and the cache with these tokens in it.
+
+        Without a cache the tokens are the whole sequence, and a new growing cache comes back. Raises
+        `ContextOverflow` or `CacheFull` before anything is written, and what was cached stays usable.
+        """
+        cache = GrowingCache() if cache is None else cache
+        past, new = cache.length, tokens.size(1)
+        self.require_room(past, new)
+        cache.reserve(new)
+        mask = self.attention_mask(past, new)
+        x = self.transformer.wte(tokens) + self.transformer.wpe(self.position_ids(past, new))
+        for layer, block in enumerate(self.transformer.h):
+            x = block(x, mask, cache, layer)
+        cache.commit(new)
+        return self.lm_head(self.transformer.ln_f(x)), cache
+
+    def require_room(self, past: int, new: int) -> None:
+        """Refuse tokens beyond the last position, while nothing is written yet.
+
+        Without this check the position embedding fails deep in the forward pass, or a clamped index repeats
+        the last position in silence.
+        """
+        if not 1 <= new <= self.config.block_size - past:
+            raise ContextOverflow(
+                f"{new} new tokens onto {past} cached ones; this model takes at least 1 new token and "
+                f"{self.config.block_size} in all: crop or reset the cache"
+            )
+
+    def position_ids(self, past: int, new: int) -> Int[Tensor, " new"]:
+        """Positions of the new tokens: they go on where the past ends.
+
+        Counting from 0 in every call puts each generated token at position 0.
+        """
+        return torch.arange(past, past + new, device=self.transformer.wpe.weight.device)
+
+    def attention_mask(self, past: int, new: int) -> Bool[Tensor, "new total"] | None:
+        """Which keys each new token may see: the whole past, the new tokens up to itself, none behind it.
+
+        A prefill (no past) has the square causal mask, and a single token needs no mask, since everything there
+        is its past. Several tokens onto a past need the same triangle **at the lower right**, behind `past`
+        columns that all may see. Two short cuts are wrong there: `is_causal=True` means the upper left corner,
+        which hides most of the past (pytorch/pytorch#108108), and `is_causal=(cache is None)` drops the mask, so
+        that the tokens of a chunk see each other's future.
+        """
+        if new == 1:
+            return None
+        visible = torch.ones(new, past + new, dtype=torch.bool, device=self.transformer.wpe.weight.device)
+        return visible.tril(diagonal=past)
+
+    def lm_head(self, x: Float[Tensor, "batch new n_embd"]) -> Float[Tensor, "batch new vocab_size"]:
+        """Logits: the token embedding serves as output matrix too."""
+        return F.linear(x, self.transformer.wte.weight)

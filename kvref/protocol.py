@@ -1,0 +1,50 @@
+"""The forms that a decoder has to have, for whoever writes one: nothing here does anything."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+Tokens = Int[Tensor, "batch new"]
+Logits = Float[Tensor, "batch new vocab_size"]
+Sampler = Callable[[Float[Tensor, "batch vocab_size"]], Int[Tensor, " batch"]]
+
+
+class Implementation(Protocol):
+    """The least that can be tested.
+
+    The handle is whatever stands for a cache: an object, a tuple of tensors, the number of a slot, or None where the
+    state is inside the model. kvref passes on the handle that came back last, and assumes neither that a call
+    changes it in place nor that it does not.
+    """
+
+    vocab_size: int
+    block_size: int
+
+    def full(self, tokens: Tokens) -> Logits:
+        """Logits of one uncached pass over whole sequences."""
+        ...
+
+    def start(self, batch: int, capacity: int | None) -> Any:
+        """Handle of an empty cache for `batch` rows of `capacity` tokens (None: as many as the model takes)."""
+        ...
+
+    def step(self, cache: Any, tokens: Tokens) -> tuple[Logits, Any]:
+        """Logits of every new token, and the handle of the cache with these tokens in it.
+
+        Tokens that do not fit must raise, whatever the exception, and leave the cache as it was.
+        """
+        ...
+
+
+class Conversation(Protocol):
+    """A conversation: `feed` takes the new tokens of a turn and gives the logits of its last token."""
+
+    def feed(self, tokens: Tokens) -> Float[Tensor, "batch vocab_size"]:
+        """Run what is new, and only that."""
+        ...
+
+    def reply(self, max_new_tokens: int, sampler: Sampler) -> list[list[int]]:
+        """Tokens sampled as the answer to what was fed, for each row."""
+        ...

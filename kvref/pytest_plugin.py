@@ -1,0 +1,62 @@
+"""The laws under pytest: which targets they run on, and how hard they try.
+
+This module imports torch only once a law is collected.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from kvref.law import Effort
+    from kvref.targets import Bench, Target
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options with the names that the command line has."""
+    group = parser.getgroup("kvref", "laws of KV caches")
+    group.addoption("--kvref-target", default="reference", help="what `kvref check` takes as target")
+    group.addoption("--kvref-device", default="auto", help="auto, cpu, cuda or cuda:N")
+    group.addoption("--kvref-examples", type=int, default=60, help="schedules to try for each law")
+    group.addoption("--kvref-seed", type=int, default=0, help="the same seed draws the same schedules")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run each law on every target that is meant."""
+    if hasattr(metafunc.function, "law"):
+        targets = targets_of(metafunc.config)
+        metafunc.parametrize("target", targets, ids=[target.name for target in targets], scope="session")
+
+
+def targets_of(config: pytest.Config) -> "list[Target]":
+    """Targets of this session, resolved once."""
+    from kvref.errors import BadInput
+    from kvref.targets.resolve import resolve
+
+    stash: dict[str, Any] = config.stash.setdefault(TARGETS, {})
+    name: str = config.getoption("--kvref-target")
+    if name not in stash:
+        try:
+            stash[name] = resolve(name, bench_of(config))
+        except BadInput as error:
+            raise pytest.UsageError(str(error)) from None
+    return stash[name]
+
+
+def bench_of(config: pytest.Config) -> "Bench":
+    """Where laws are tried in this session."""
+    from kvref.device import resolve_device
+    from kvref.targets import Bench
+
+    return Bench(resolve_device(config.getoption("--kvref-device")))
+
+
+TARGETS = pytest.StashKey[dict[str, Any]]()
+
+
+@pytest.fixture(scope="session")
+def effort(request: pytest.FixtureRequest) -> "Effort":
+    """How hard laws are tried in this session. Override it in a conftest of your own."""
+    from kvref.law import Effort
+
+    return Effort(request.config.getoption("--kvref-examples"), request.config.getoption("--kvref-seed"))

@@ -1,0 +1,110 @@
+"""What a check prints: a line for each law as it is done, the findings, and the sum."""
+
+import platform
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+
+import torch
+from rich.console import Console
+from rich.status import Status as Spinner
+from rich.text import Text
+
+import kvref
+from kvref.check import Kill
+from kvref.law import Effort, Outcome, Status
+from kvref.schedule import count
+from kvref.targets import Bench
+
+STYLES = {
+    Status.HELD: "green",
+    Status.BROKEN: "bold red",
+    Status.RAISED: "bold red",
+    Status.SKIPPED: "dim",
+    Status.VACUOUS: "bold yellow",
+    Status.CUT_SHORT: "bold yellow",
+}
+
+
+class Report:
+    """Prints a check as it goes: with colours and a spinner on a terminal, as plain lines elsewhere."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.spinner: Spinner | None = None
+        self.target = ""
+
+    def header(self, bench: Bench, effort: Effort, max_time: float | None) -> None:
+        """Say what is about to run, and on what."""
+        limit = "" if max_time is None else f", at most {max_time:g} s"
+        threads = count(torch.get_num_threads(), "thread")
+        self.line(
+            f"kvref {kvref.__version__}, torch {torch.__version__}, Python {platform.python_version()}, "
+            f"{bench.device}, {threads}; {bench.lens}; {effort.examples} examples a law, seed {effort.seed}{limit}"
+        )
+
+    def outcome(self, outcome: Outcome) -> None:
+        """Print what came of one law, below the name of its target."""
+        if outcome.target != self.target:
+            self.target = outcome.target
+            self.line(f"\n{outcome.target}")
+        head = Text(f"  {outcome.status:9}", STYLES[outcome.status])
+        tail = f" {outcome.law.name:68} {count(outcome.examples, 'example'):>12} {outcome.seconds:6.1f} s"
+        if outcome.status is Status.SKIPPED:
+            tail = f" {outcome.law.name:68} {outcome.reason}"
+        elif outcome.status in (Status.VACUOUS, Status.CUT_SHORT):
+            tail += f"  {outcome.reason}"
+        self.line(head + tail)
+        if outcome.finding:
+            self.line("\n" + indent(str(outcome.finding)) + "\n")
+
+    def kills(self) -> None:
+        """Begin the part about bugs."""
+        self.line("\nbugs, each until a law catches it")
+
+    def kill(self, kill: Kill) -> None:
+        """Print how a bug was caught: by which law, on which schedule, and where it first diverges."""
+        if kill.outcome is None or kill.outcome.finding is None:
+            self.line(Text("  survived ", "bold red") + f" {kill.bug.name}: none of {count(kill.tried, 'law')} caught it")
+            return
+        finding = kill.outcome.finding
+        self.line(
+            Text("  caught   ", "green")
+            + f" {kill.bug.name} by {finding.law}, at example {kill.outcome.killed_after}, {kill.seconds:.1f} s"
+        )
+        self.line(indent(str(finding.schedule), 12))
+        self.line(indent(f"diverges at {finding.divergence}", 13))
+        if finding.origin:
+            self.line(indent(f"cache: {finding.origin}", 13))
+
+    def sum(self, outcomes: Sequence[Outcome], kills: Sequence[Kill], seconds: float) -> None:
+        """Print the totals."""
+        counts = {status: sum(outcome.status is status for outcome in outcomes) for status in Status}
+        parts = [f"{number} {status}" for status, number in counts.items() if number]
+        if kills:
+            parts.append(f"{sum(kill.outcome is not None for kill in kills)} of {len(kills)} bugs caught")
+        examples = sum(outcome.examples for outcome in outcomes)
+        searching = sum(outcome.seconds for outcome in outcomes) or 1.0
+        forward = sum(outcome.forward_seconds for outcome in outcomes)
+        self.line(
+            f"\n{', '.join(parts) or 'nothing ran'}. {seconds:.1f} s; laws: {examples / searching:.0f} examples a "
+            f"second, {forward / searching:.0%} of the time in the decoder"
+        )
+
+    def progress(self, what: str, done: int) -> None:
+        """Show what is running now, on a terminal."""
+        if self.spinner:
+            self.spinner.update(f"{what}: {count(done, 'example')}")
+
+    def running(self) -> AbstractContextManager[object]:
+        """Context with a spinner on a terminal."""
+        self.spinner = self.console.status("starting")
+        return self.spinner
+
+    def line(self, text: str | Text) -> None:
+        """Print without wrapping and without reading the text as markup."""
+        self.console.print(text if isinstance(text, Text) else Text(text), soft_wrap=True)
+
+
+def indent(text: str, by: int = 2) -> str:
+    """Every line further to the right."""
+    return "\n".join(" " * by + line for line in text.splitlines())

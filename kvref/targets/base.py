@@ -1,0 +1,96 @@
+"""What a target is: a way to get decoders to test."""
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Protocol
+
+import torch
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+from kvref.decoder import Capability, Decoder
+from kvref.prompts import BYTE_VOCAB, byte_encoding, encode, encoding_for
+from kvref.schedule import Row
+from kvref.strategies import TokenSource
+from kvref.tokens import AnyTokens, DrawnText, FromPrompt, FromText, require_prompt
+from kvref.verdict import NATIVE, Lens
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where and how decoders are tested: the device, the lens, and the user's text or prompt, if any."""
+
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    lens: Lens = NATIVE
+    text: str | None = None
+    prompt: str | None = None
+    flags: str = ""
+    """Command-line flags that set up the same bench."""
+
+    def sources(self, decoder: Decoder) -> tuple[TokenSource, ...]:
+        """Where tokens for a decoder come from: the user's prompt, the user's text, or whatever can be drawn.
+
+        Raises `PromptError` where the prompt or the text does not fit the decoder.
+        """
+        anything = AnyTokens(decoder.vocab_size)
+        if self.prompt is not None:
+            tokens = tokens_of(self.prompt, decoder.vocab_size)
+            require_prompt(tokens, decoder.block_size)
+            return (FromPrompt(tokens, anything),)
+        if self.text is not None:
+            return (FromText(tokens_of(self.text, decoder.vocab_size)),)
+        return (anything, DrawnText(byte_encoding())) if decoder.vocab_size >= BYTE_VOCAB else (anything,)
+
+
+@lru_cache(maxsize=8)
+def tokens_of(text: str, vocab_size: int) -> Row:
+    """Tokens of a text in the encoding that goes with a vocabulary."""
+    return tuple(encode(text, encoding_for(vocab_size)))
+
+
+@dataclass(frozen=True)
+class OneDecoder:
+    """A target that is one decoder: a checkpoint, or what a user's factory made."""
+
+    name: str
+    command: str
+    decoder: Decoder
+    bench: Bench
+
+    def decoders(self) -> SearchStrategy[Decoder]:
+        """Just that one."""
+        return st.just(self.decoder)
+
+    def capabilities(self) -> frozenset[Capability]:
+        """What it offers."""
+        return self.decoder.capabilities
+
+    def sources(self, decoder: Decoder) -> tuple[TokenSource, ...]:
+        """The user's text or prompt, or any tokens."""
+        return self.bench.sources(decoder)
+
+
+class Target(Protocol):
+    """Something that a user can name and that decoders come from."""
+
+    @property
+    def name(self) -> str:
+        """What the user calls it."""
+        ...
+
+    @property
+    def command(self) -> str:
+        """Arguments of `kvref check` that lead to it."""
+        ...
+
+    def decoders(self) -> SearchStrategy[Decoder]:
+        """Decoders of this target; the first is the simplest."""
+        ...
+
+    def capabilities(self) -> frozenset[Capability]:
+        """What every decoder of this target offers."""
+        ...
+
+    def sources(self, decoder: Decoder) -> tuple[TokenSource, ...]:
+        """Where the tokens for one of the decoders come from; the first is the simplest."""
+        ...

@@ -1,0 +1,50 @@
+"""A user's own decoder: an object with the protocol's methods, or a module that takes and returns its cache."""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from kvref.decoder import Decoder
+from kvref.errors import TargetError
+from kvref.protocol import Logits, Tokens
+from kvref.targets.base import Bench
+
+
+class ModuleDecoder:
+    """An `nn.Module` of the form `(tokens, cache=None) -> (logits, cache)`; its sizes are its own or its config's."""
+
+    def __init__(self, module: nn.Module, name: str) -> None:
+        self.module = module
+        self.vocab_size = size_of(module, "vocab_size", name)
+        self.block_size = size_of(module, "block_size", name)
+        self.device = next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
+
+    def full(self, tokens: Tokens) -> Logits:
+        """One call without a cache."""
+        return self.module(tokens)[0]
+
+    def start(self, batch: int, capacity: int | None) -> None:
+        """Start with no cache: the first call makes it."""
+
+    def step(self, cache: Any, tokens: Tokens) -> tuple[Logits, Any]:
+        """One call with the cache that came back last."""
+        return self.module(tokens, cache) if cache is not None else self.module(tokens)
+
+
+def size_of(module: nn.Module, size: str, name: str) -> int:
+    """A size that a module declares as attribute, or its `config` does."""
+    for owner in (module, getattr(module, "config", None)):
+        value = getattr(owner, size, None)
+        if isinstance(value, int):
+            return value
+    raise TargetError(f"{name} gives a module without `{size}`; set it on the module or on its `config`")
+
+
+def decoder_of(made: object, name: str, bench: Bench) -> Decoder:
+    """Put what a user's factory made under test."""
+    if isinstance(made, nn.Module) and not hasattr(made, "step"):
+        module = made.to(bench.device, bench.lens.dtype).eval().requires_grad_(False)
+        return Decoder(ModuleDecoder(module, name), name, bench.lens)
+    implementation: Any = made
+    return Decoder(implementation, name, bench.lens)

@@ -1,0 +1,219 @@
+"""The reference as a target: the GPT-2 of `kvref.gpt2` with either of its caches, in many small shapes."""
+
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing_extensions import override
+
+import torch
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+from torch import Tensor, nn
+
+from kvref import weights
+from kvref.cache import Cache, GrowingCache, Rows, StaticCache
+from kvref.decoder import Capability, Decoder
+from kvref.errors import TargetError
+from kvref.gpt2 import GPT, GPTConfig
+from kvref.prompts import BYTE_VOCAB
+from kvref.protocol import Logits, Tokens
+from kvref.schedule import count
+from kvref.strategies import TokenSource
+from kvref.targets.base import Bench
+
+SHAPES = (
+    GPTConfig(block_size=8, vocab_size=7, n_layer=1, n_head=1, n_embd=4),
+    GPTConfig(block_size=12, vocab_size=13, n_layer=2, n_head=2, n_embd=8),
+    GPTConfig(block_size=16, vocab_size=17, n_layer=2, n_head=3, n_embd=15),
+    GPTConfig(block_size=9, vocab_size=11, n_layer=3, n_head=4, n_embd=8),
+    GPTConfig(block_size=24, vocab_size=BYTE_VOCAB, n_layer=2, n_head=2, n_embd=16),
+)
+"""Tiny shapes find the bugs that big ones have, sooner and smaller: one layer and several, odd widths, more heads than
+head dims and fewer, a vocabulary that text fits into."""
+
+SEEDS = 3
+"""Sets of weights for each shape."""
+
+
+class GrowingDecoder:
+    """The reference with a growing cache."""
+
+    preallocates = False
+
+    def __init__(self, model: GPT, cache_class: type[Cache] = GrowingCache) -> None:
+        config = model.config
+        self.model, self.cache_class = model, cache_class
+        self.vocab_size, self.block_size = config.vocab_size, config.block_size
+        self.n_layer, self.n_kv_head, self.head_dim = config.n_layer, config.n_kv_head, config.head_dim
+        self.dtype, self.device = model.transformer.wte.weight.dtype, model.transformer.wte.weight.device
+
+    def full(self, tokens: Tokens) -> Logits:
+        """One pass without a past."""
+        return self.model(tokens)[0]
+
+    def start(self, batch: int, capacity: int | None) -> Cache:
+        """Start an empty cache; it learns its batch from the first tokens."""
+        del batch, capacity
+        return self.cache_class()
+
+    def step(self, cache: Cache, tokens: Tokens) -> tuple[Logits, Cache]:
+        """One pass over the new tokens."""
+        return self.model(tokens, cache)
+
+    def length(self, cache: Cache) -> int:
+        """Tokens in the cache."""
+        return cache.length
+
+    def keys_values(self, cache: Cache, layer: int) -> tuple[Rows, Rows]:
+        """Keys and values of the past tokens."""
+        return cache.keys_values(layer)
+
+    def bytes(self, cache: Cache) -> int:
+        """Memory that the cache holds."""
+        return cache.bytes
+
+    def tensors(self, cache: Cache) -> list[Tensor]:
+        """Every tensor that the cache keeps alive."""
+        return cache.tensors()
+
+    def layers(self) -> list[nn.Module]:
+        """Blocks of the model."""
+        return list(self.model.transformer.h)
+
+    def crop(self, cache: Cache, length: int) -> Cache:
+        """Keep the first `length` tokens."""
+        cache.crop(length)
+        return cache
+
+    def fork(self, cache: Cache) -> Cache:
+        """Copy a cache."""
+        return cache.fork()
+
+    def reorder(self, cache: Cache, rows: Sequence[int]) -> Cache:
+        """Make the batch of these rows."""
+        cache.reorder(rows)
+        return cache
+
+    def reset(self, cache: Cache) -> Cache:
+        """Forget everything."""
+        cache.reset()
+        return cache
+
+    def without_mask(self) -> "GrowingDecoder":
+        """Give the same weights without a causal mask."""
+        unmasked = weights.empty_model(self.model.config, self.dtype, "meta", Unmasked)
+        unmasked.transformer = self.model.transformer
+        other = copy(self)
+        other.model = unmasked
+        return other
+
+
+class StaticDecoder(GrowingDecoder):
+    """The reference with a preallocated cache."""
+
+    preallocates = True
+
+    def __init__(self, model: GPT, cache_class: type[StaticCache] = StaticCache) -> None:
+        super().__init__(model)
+        self.static_cache_class = cache_class
+
+    @override
+    def start(self, batch: int, capacity: int | None) -> StaticCache:
+        slots = self.block_size if capacity is None else capacity
+        shape = self.n_layer, batch, self.n_kv_head, slots, self.head_dim
+        return self.static_cache_class(*shape, self.dtype, self.device)
+
+    def poison(self, cache: StaticCache, value: float) -> StaticCache:
+        """Fill every free slot."""
+        cache.poison(value)
+        return cache
+
+
+class Unmasked(GPT):
+    """A model in which every token sees every other: the control that shows what causality is good for."""
+
+    @override
+    def attention_mask(self, past: int, new: int) -> Tensor | None:
+        return None
+
+
+DECODERS: dict[str, type[GrowingDecoder]] = {"growing": GrowingDecoder, "static": StaticDecoder}
+"""Kinds of cache that the reference has."""
+
+Part = type[GPT] | type[Cache] | type[GrowingDecoder]
+"""A class of the reference that someone has derived from: the model, a cache, or the decoder around both."""
+
+
+@dataclass(frozen=True)
+class ReferenceTarget:
+    """The reference with one kind of cache, or a variant of it in which `part` replaces the class it derives from.
+
+    `name` ends with the kind of cache.
+    """
+
+    name: str
+    kind: str
+    bench: Bench
+    part: Part | None = None
+
+    @property
+    def command(self) -> str:
+        """Arguments of `kvref check` that lead to it."""
+        return self.name + self.bench.flags
+
+    def decoders(self) -> SearchStrategy[Decoder]:
+        """Every shape with every set of weights, the simplest first."""
+        return st.sampled_from(self.all_decoders)
+
+    def capabilities(self) -> frozenset[Capability]:
+        """What the reference offers with this cache."""
+        return self.all_decoders[0].capabilities
+
+    @cached_property
+    def all_decoders(self) -> list[Decoder]:
+        """One decoder for each shape and set of weights."""
+        return [self.decoder(self.fitted(shape), seed) for shape in SHAPES for seed in range(SEEDS)]
+
+    def sources(self, decoder: Decoder) -> tuple[TokenSource, ...]:
+        """The user's text or prompt, or any tokens."""
+        return self.bench.sources(decoder)
+
+    def fitted(self, shape: GPTConfig) -> GPTConfig:
+        """Give a shape a vocabulary and a context that the user's text and prompt fit into."""
+        if self.bench.text is not None or self.bench.prompt is not None:
+            shape = replace(shape, vocab_size=BYTE_VOCAB)
+        return replace(shape, block_size=max(shape.block_size, len((self.bench.prompt or "").encode()) + 1))
+
+    def decoder(self, shape: GPTConfig, seed: int) -> Decoder:
+        """One decoder; the same arguments give the same weights."""
+        model_class = self.part if self.part and issubclass(self.part, GPT) else GPT
+        model = weights.loud(shape, seed, self.bench.lens.dtype, self.bench.device, model_class)
+        name = f"{self.name} ({describe(shape)}, weights {seed})"
+        return Decoder(assemble(self.kind, model, self.part), name, self.bench.lens)
+
+
+def describe(shape: GPTConfig) -> str:
+    """A shape in words."""
+    layers, heads = count(shape.n_layer, "layer"), count(shape.n_head, "head")
+    return f"{layers}, {heads} of {shape.head_dim}, block_size {shape.block_size}, vocab_size {shape.vocab_size}"
+
+
+def assemble(kind: str, model: GPT, part: Part | None = None) -> GrowingDecoder:
+    """Put a model behind a kind of cache, or behind the cache or decoder class given as `part`."""
+    if part is None or issubclass(part, GPT):
+        return DECODERS[kind](model)
+    if issubclass(part, GrowingDecoder):
+        return part(model)
+    if issubclass(part, StaticCache):
+        return StaticDecoder(model, part)
+    return GrowingDecoder(model, part)
+
+
+def kind_of(part: Part, kind: str | None, name: str) -> str:
+    """Kind of cache that a variant is tested with; raise `TargetError` when another is asked for than it has."""
+    static = issubclass(part, StaticCache | StaticDecoder)
+    fixed = None if issubclass(part, GPT) else "static" if static else "growing"
+    if kind is not None and fixed not in (None, kind):
+        raise TargetError(f"{name} is about the {fixed} cache; it cannot be had with the {kind} one")
+    return kind or fixed or "growing"

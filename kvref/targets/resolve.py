@@ -1,0 +1,125 @@
+"""What a target string means."""
+
+import importlib
+import importlib.util
+import sys
+from difflib import get_close_matches
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from kvref import weights
+from kvref.bug import Bug, catalogue
+from kvref.cache import Cache
+from kvref.decoder import Decoder
+from kvref.errors import KvrefError, TargetError
+from kvref.gpt2 import GPT
+from kvref.targets.base import Bench, OneDecoder, Target
+from kvref.targets.module import decoder_of
+from kvref.targets.reference import DECODERS, GrowingDecoder, ReferenceTarget, describe, kind_of
+
+FORMS = "reference, bug:NAME, package.module:factory or path/file.py:factory"
+
+
+def resolve(target: str, bench: Bench, kind: str | None = None) -> list[Target]:
+    """Turn what a user names into targets, one for each kind of cache that is meant.
+
+    A trailing `:growing` or `:static` on the reference or a bug chooses the cache, as `kind` does. Raises `TargetError`
+    with what to do instead.
+    """
+    head, _, tail = target.partition(":")
+    if head in ("reference", "bug"):
+        name, _, suffix = tail.rpartition(":") if tail.rpartition(":")[2] in DECODERS else (tail, "", "")
+        if suffix and kind not in (None, suffix):
+            raise TargetError(f"{target} names the {suffix} cache, --cache the {kind} one; give one of them")
+        if head == "reference":
+            if name:
+                raise TargetError(f"there is no {target}; the reference has {' and '.join(DECODERS)} caches")
+            return reference(bench, suffix or kind)
+        return [find_bug(name).target(bench, suffix or kind)]
+    if not tail:
+        raise TargetError(f"{target!r} is no target; give {FORMS}")
+    return [from_object(load(head, tail, target), target, bench, kind)]
+
+
+def reference(bench: Bench, kind: str | None = None) -> list[Target]:
+    """The reference with each kind of cache, or with one."""
+    return [ReferenceTarget(f"reference:{k}", k, bench) for k in DECODERS if kind in (None, k)]
+
+
+def checkpoint(name: str, bench: Bench, kind: str | None = None) -> list[Target]:
+    """A GPT-2 checkpoint in the reference, with each kind of cache, or with one."""
+    model = weights.load(name, bench.lens.dtype, bench.device)
+    targets: list[Target] = []
+    for k in [k for k in DECODERS if kind in (None, k)]:
+        decoder = Decoder(DECODERS[k](model), f"{name} with a {k} cache ({describe(model.config)})", bench.lens)
+        bench.sources(decoder)  # raises now for a prompt or text that does not fit
+        command = f"--weights {name} --cache {k}{bench.flags}"
+        targets.append(OneDecoder(f"{Path(name).name}:{k}", command, decoder, bench))
+    return targets
+
+
+def find_bug(name: str) -> Bug:
+    """A bug of the catalogue."""
+    bugs = catalogue()
+    if name not in bugs:
+        near = get_close_matches(name, bugs, 1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(bugs)}"
+        raise TargetError(f"there is no bug {name!r}; {hint}")
+    return bugs[name]
+
+
+def load(module_name: str, attribute: str, target: str) -> Any:
+    """The object that `module:attribute` or `file.py:attribute` names."""
+    try:
+        module = load_file(Path(module_name)) if module_name.endswith(".py") else load_module(module_name)
+    except KvrefError:
+        raise
+    except Exception as error:
+        raise TargetError(f"{module_name} cannot be imported ({type(error).__name__}: {error})") from error
+    if not hasattr(module, attribute):
+        near = get_close_matches(attribute, vars(module), 1)
+        raise TargetError(f"{module_name} has no {attribute!r}" + (f"; did you mean {near[0]}?" if near else ""))
+    del target
+    return getattr(module, attribute)
+
+
+def load_file(path: Path) -> ModuleType:
+    """Import a Python file by its path."""
+    if not path.is_file():
+        raise TargetError(f"{path} does not exist; a target like this is path/file.py:factory")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise TargetError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    # Where the file defines dataclasses or is pickled from, Python looks its module up by name.
+    sys.modules.setdefault(path.stem, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def load_module(name: str) -> ModuleType:
+    """Import a module by name, from the current directory too."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    return importlib.import_module(name)
+
+
+def from_object(found: Any, name: str, bench: Bench, kind: str | None) -> Target:
+    """A target from what a name led to: a bug, a class derived from the reference's, or a factory of decoders."""
+    if isinstance(found, Bug):
+        return found.target(bench, kind)
+    if isinstance(found, type) and issubclass(found, GPT | Cache | GrowingDecoder):
+        return ReferenceTarget(name, kind_of(found, kind, name), bench, found)
+    if kind is not None:
+        raise TargetError(f"--cache is for the reference; {name} brings its own cache")
+    if not callable(found):
+        raise TargetError(f"{name} is a {type(found).__name__}; a target is a factory: a function that makes a decoder")
+    try:
+        made = found()
+    except Exception as error:
+        raise TargetError(f"{name}() raised {type(error).__name__}: {error}") from error
+    decoder = decoder_of(made, name, bench)
+    bench.sources(decoder)  # raises now for a prompt or text that does not fit
+    return OneDecoder(name, name + bench.flags, decoder, bench)

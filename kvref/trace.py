@@ -1,0 +1,225 @@
+"""The one interpreter of schedules, what it returns, and the counts that are kept outside the model."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from kvref.cache import Rows
+from kvref.decoder import Capability, Decoder, DecoderRaised
+from kvref.protocol import Logits, Tokens
+from kvref.schedule import (
+    Content,
+    Crop,
+    Extend,
+    Fork,
+    Op,
+    Overflow,
+    Poison,
+    Reorder,
+    Reset,
+    Row,
+    Schedule,
+    Start,
+)
+
+
+Layers = list[tuple[Rows, Rows]]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operation, done: what came back, and the cache it was about as it is now.
+
+    The handle is live. What is read through it must be read before the next step.
+    """
+
+    decoder: Decoder
+    index: int
+    op: Op
+    cache: int
+    handle: Any
+    content: Content
+    logits: Logits | None = None
+    refusal: Exception | None = None
+
+    @property
+    def length(self) -> int:
+        """Tokens that the decoder says are in the cache."""
+        return self.decoder.length(self.handle)
+
+    @property
+    def new(self) -> int:
+        """Tokens that this step added to each row."""
+        return len(self.op.tokens[0]) if isinstance(self.op, Extend) else 0
+
+    @property
+    def past(self) -> int:
+        """Tokens that were in each row before the new ones."""
+        return self.content.length - self.new
+
+    def keys_values(self) -> Layers | None:
+        """Keys and values in the cache, layer by layer; None while it is empty, or where the decoder shows none."""
+        if Capability.KEYS_VALUES not in self.decoder.capabilities or not self.content.length:
+            return None
+        n_layer: int = self.decoder.size("n_layer")
+        return [self.decoder.keys_values(self.handle, layer) for layer in range(n_layer)]
+
+    def snapshot(self) -> Layers | None:
+        """Copy the keys and values, so that they can be compared after later steps."""
+        layers = self.keys_values()
+        return layers and [(keys.clone(), values.clone()) for keys, values in layers]
+
+
+def play(decoder: Decoder, schedule: Schedule) -> Iterator[Step]:
+    """Do the operations one after the other, and give each as it is done.
+
+    Raises `DecoderRaised` when the decoder raises in an operation that it has to bear.
+    """
+    handles: list[Any] = []
+    for index, (op, contents) in enumerate(schedule):
+        logits, refusal = None, None
+        try:
+            if isinstance(op, Start):
+                handles.append(decoder.start(op.rows, op.capacity))
+            elif isinstance(op, Fork):
+                handles.append(decoder.fork(handles[op.cache]))
+            elif isinstance(op, Extend):
+                logits, handles[op.cache] = decoder.step(handles[op.cache], as_tensor(op.tokens, decoder))
+            elif isinstance(op, Overflow):
+                refusal = try_overflow(decoder, handles, op)
+            else:
+                handles[op.cache] = rearrange(decoder, handles[op.cache], op)
+        except DecoderRaised as error:
+            error.step = index
+            raise
+        number = len(handles) - 1 if isinstance(op, Start | Fork) else op.cache
+        yield Step(decoder, index, op, number, handles[number], contents[number], logits, refusal)
+
+
+def rearrange(decoder: Decoder, handle: Any, op: Crop | Reorder | Reset | Poison) -> Any:
+    """Do an operation that runs no token."""
+    match op:
+        case Crop(length):
+            return decoder.crop(handle, length)
+        case Reorder(rows):
+            return decoder.reorder(handle, rows)
+        case Reset():
+            return decoder.reset(handle)
+        case Poison(value):
+            return decoder.poison(handle, value)
+
+
+def try_overflow(decoder: Decoder, handles: list[Any], op: Overflow) -> Exception | None:
+    """Step with tokens that do not fit, and give the exception that refused them, if any did."""
+    try:
+        _, handles[op.cache] = decoder.step(handles[op.cache], as_tensor(op.tokens, decoder))
+    except DecoderRaised as refusal:
+        return refusal.error
+    return None
+
+
+def as_tensor(rows: Iterable[Row], decoder: Decoder) -> Tokens:
+    """Tokens on the decoder's device, `batch new`."""
+    return torch.tensor(list(rows), dtype=torch.long, device=decoder.device)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What running a schedule returned: logits of each operation (None where it has none), and the ledger."""
+
+    logits: tuple[Logits | None, ...]
+    ledger: "Ledger"
+
+
+def run(decoder: Decoder, schedule: Schedule) -> Trace:
+    """Do a whole schedule. Raises what `play` raises."""
+    with Ledger(decoder) as ledger:
+        logits = tuple(step.logits for step in play(decoder, schedule))
+    return Trace(logits, ledger)
+
+
+class Ledger:
+    """Counts token passes outside the model: for each layer, how many tokens went through it, all rows together.
+
+    A decoder without the capability `layers` counts nothing, and `forwarded` is empty.
+    """
+
+    def __init__(self, decoder: Decoder) -> None:
+        self.decoder = decoder
+        self.forwarded: Counter[int] = Counter()
+        self.counting = True
+        self._hooks: list[RemovableHandle] = []
+
+    def __enter__(self) -> Self:
+        for layer, module in enumerate(self.decoder.layers() if Capability.LAYERS in self.decoder.capabilities else []):
+            self._hooks.append(module.register_forward_pre_hook(self._counter(layer)))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for hook in self._hooks:
+            hook.remove()
+
+    def _counter(self, layer: int) -> Any:
+        def count(_: nn.Module, args: tuple[Any, ...]) -> None:
+            x: Tensor = args[0]
+            self.forwarded[layer] += x.size(0) * x.size(1) if self.counting else 0
+
+        return count
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Leave out what is run in here, such as the oracle's own passes."""
+        self.counting = False
+        try:
+            yield
+        finally:
+            self.counting = True
+
+
+class Uncached:
+    """The oracle: what one uncached pass says about every sequence that a schedule leads to.
+
+    Each sequence is run once, as a batch of one, and serves for all of its prefixes.
+    """
+
+    def __init__(self, decoder: Decoder, schedule: Schedule) -> None:
+        self.decoder = decoder
+        self.sequences = longest(row for _, state in schedule for content in state for row in content.rows)
+        self._passes: dict[Row, Logits] = {}
+
+    def logits(self, step: Step) -> Logits:
+        """What the logits of this step have to be."""
+        return torch.stack([self._row(row)[step.past :] for row in step.content.rows])
+
+    def _row(self, row: Row) -> Tensor:
+        whole = next(sequence for sequence in self.sequences if sequence[: len(row)] == row)
+        if whole not in self._passes:
+            self._passes[whole] = self.decoder.full(as_tensor([whole], self.decoder))
+        return self._passes[whole][0, : len(row)]
+
+
+def first_rows(layers: Layers, length: int) -> Layers:
+    """Keys and values of the first `length` tokens."""
+    return [(keys[:, :, :length], values[:, :, :length]) for keys, values in layers]
+
+
+def prefilled(step: Step) -> Layers:
+    """What the keys and values of a step's tokens are when one prefill makes them all."""
+    decoder, rows = step.decoder, as_tensor(step.content.rows, step.decoder)
+    _, handle = decoder.step(decoder.start(len(rows)), rows)
+    return [decoder.keys_values(handle, layer) for layer in range(decoder.size("n_layer"))]
+
+
+def longest(rows: Iterable[Row]) -> list[Row]:
+    """Those sequences that are not the beginning of another."""
+    found: list[Row] = []
+    for row in sorted(set(rows), reverse=True):
+        if not found or found[-1][: len(row)] != row:
+            found.append(row)
+    return found

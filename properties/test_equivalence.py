@@ -1,0 +1,77 @@
+"""Cached equals uncached, however the tokens arrive and whatever was done to the cache."""
+
+import torch
+
+from kvref.decoder import Decoder
+from kvref.finding import expect_keys_values, expect_logits
+from kvref.law import law, saw
+from kvref.schedule import Crop, Fork, Reorder, Reset, Schedule, Start
+from kvref.strategies import rechunked, schedules
+from kvref.trace import Uncached, first_rows, play
+
+
+@law(given=schedules(), must_see=("a prefill", "one token onto a past", "several tokens onto a past"))
+def test_cached_logits_equal_uncached_logits(decoder: Decoder, schedule: Schedule) -> None:
+    """Every row of logits that a cache gives is the row that one uncached pass over the same tokens gives.
+
+        step(cache of tokens[:past], tokens[past:]) = full(tokens)[past:]
+
+    This is what makes a cache an optimisation and not another model. Position ids and masks break it most often.
+    Source: Shazeer, arXiv:1911.02150, section 2.4.
+    """
+    uncached = Uncached(decoder, schedule)
+    for step in play(decoder, schedule):
+        if step.new:
+            expect_logits(step, uncached.logits(step), "in one uncached pass")
+            several = "several tokens" if step.new > 1 else "one token"
+            saw(f"{several} onto a past" if step.past else "a prefill")
+
+
+@law(given=rechunked(), must_see=("two different splits", "the same size at two offsets", "several tokens onto a past"))
+def test_any_chunking_gives_the_same_logits_and_rows(decoder: Decoder, schedule: Schedule) -> None:
+    """However tokens are cut into calls, their logits, and the keys and values that they leave, are the same.
+
+    Chunked prefill, multi-turn chat and speculative decoding rest on it; no test that prefills once and then decodes
+    one token at a time can see it fail.
+    """
+    splits: tuple[list[int], list[int]] = [], []
+    logits, rows = list[torch.Tensor](), None
+    for step in play(decoder, schedule):
+        if step.new and step.logits is not None:
+            splits[step.cache].append(step.new)
+            if step.cache == 0:
+                logits.append(step.logits)
+                rows = step.snapshot()
+            else:
+                want = torch.cat(logits, dim=1)[:, step.past : step.content.length]
+                expect_logits(step, want, "when the tokens are cut as for cache 0")
+                if (mine := step.keys_values()) and rows:
+                    expect_keys_values(
+                        step, mine, first_rows(rows, step.content.length), "of cache 0", decoder.lens
+                    )
+            if step.past and step.new > 1:
+                saw("several tokens onto a past")
+    if splits[0] != splits[1]:
+        saw("two different splits")
+    if len(splits[1]) > len(set(splits[1])):
+        saw("the same size at two offsets")
+
+
+@law(
+    given=schedules(Crop, Fork, Reorder, Reset, Start),
+    must_see=("tokens after another operation",),
+)
+def test_no_operation_makes_logits_differ_from_uncached_ones(decoder: Decoder, schedule: Schedule) -> None:
+    """Whatever was done to a cache, the next logits are those of an uncached pass over what is in it now.
+
+    Operations that are right one by one can be wrong in a row: a crop behind a reorder, a fork of a cropped cache.
+    """
+    uncached = Uncached(decoder, schedule)
+    touched = set[int]()
+    for step in play(decoder, schedule):
+        if step.new:
+            expect_logits(step, uncached.logits(step), "in one uncached pass")
+            if step.cache in touched:
+                saw("tokens after another operation")
+        elif not isinstance(step.op, Start):
+            touched.add(step.cache)

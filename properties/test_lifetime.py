@@ -1,0 +1,127 @@
+"""A cache lives longer than a call: it is cropped, forked, used again, and stands beside others."""
+
+from kvref.decoder import Capability, Decoder
+from kvref.finding import expect_keys_values, expect_logits
+from kvref.law import law, saw
+from kvref.schedule import Crop, Fork, Reorder, Reset, Schedule, Start, requests
+from kvref.strategies import schedules
+from kvref.trace import Step, Uncached, as_tensor, first_rows, play
+from kvref.verdict import SAME_BITS
+
+
+@law(
+    given=schedules(Crop),
+    needs=(Capability.CROP,),
+    must_see=("a crop to a part", "a crop to nothing", "a crop that keeps all", "tokens after a crop"),
+)
+def test_crop_equals_never_having_appended(decoder: Decoder, schedule: Schedule) -> None:
+    """After a crop the cache is, bit for bit, what it was at that length, and goes on as if nothing had been there.
+
+    Speculative decoding crops at every rejection. Off by one, the cache is one token longer or shorter than believed.
+    """
+    uncached = Uncached(decoder, schedule)
+    before, cropped = None, False
+    for step in play(decoder, schedule):
+        if isinstance(step.op, Crop):
+            if (layers := step.keys_values()) and before:
+                kept = first_rows(before, step.content.length)
+                expect_keys_values(step, layers, kept, "of these tokens before the crop", SAME_BITS)
+            longer = schedule.contents[step.index - 1][0].length > step.content.length
+            part = "a crop to a part" if step.content.length else "a crop to nothing"
+            saw(part if longer else "a crop that keeps all")
+            cropped = True
+        elif step.new:
+            expect_logits(step, uncached.logits(step), "in one uncached pass")
+            if cropped:
+                saw("tokens after a crop")
+        before = step.snapshot()
+
+
+@law(
+    given=schedules(Fork, Crop),
+    needs=(Capability.FORK,),
+    must_see=("tokens beside another cache with tokens", "both branches of a fork go on"),
+)
+def test_a_fork_and_its_origin_never_meet(decoder: Decoder, schedule: Schedule) -> None:
+    """What happens to one branch of a fork leaves every bit of the other, and both give uncached logits.
+
+    A copy that shares a buffer is right until the second branch writes into it.
+    """
+    require_isolation(decoder, schedule)
+    forks = {op.cache for op in schedule.ops if isinstance(op, Fork)}
+    extended = {step.cache for step in play(decoder, schedule) if step.new and step.past}
+    if forks & extended and extended - {0}:
+        saw("both branches of a fork go on")
+
+
+@law(given=schedules(Start, Reset), must_see=("tokens beside another cache with tokens",))
+def test_caches_side_by_side_never_meet(decoder: Decoder, schedule: Schedule) -> None:
+    """Requests that are served in turns, each with its own cache, leave every bit of each other.
+
+    State that sits in the model, or in a class, and not in the cache breaks it.
+    """
+    require_isolation(decoder, schedule)
+
+
+@law(
+    given=schedules(Reset, Crop),
+    needs=(Capability.RESET,),
+    must_see=("a second request", "a second request shorter than the first", "a third request"),
+)
+def test_a_second_request_equals_a_fresh_cache(decoder: Decoder, schedule: Schedule) -> None:
+    """After a reset the next request gives the logits that it gives with a fresh cache.
+
+    What is reset in part, the rows but not the length, or the cache but not a counter beside it, is right for the first
+    request of every test.
+    """
+    fresh = {
+        begin + step.index: step.logits
+        for begin, request in requests(schedule)
+        for step in play(decoder, request)
+        if step.new
+    }
+    served = 0
+    longest_before = longest = 0
+    for step in play(decoder, schedule):
+        if isinstance(step.op, Reset):
+            served, longest_before, longest = served + 1, max(longest, longest_before), 0
+        elif step.new and (want := fresh[step.index]) is not None:
+            expect_logits(step, want, "with a fresh cache")
+            longest = max(longest, step.content.length)
+            if served and longest_before:
+                saw("a second request" if served == 1 else "a third request")
+                if longest < longest_before:
+                    saw("a second request shorter than the first")
+
+
+@law(given=schedules(Crop, Fork, Reorder, Reset, Start), must_see=("a step done twice",))
+def test_the_same_schedule_gives_the_same_bits(decoder: Decoder, schedule: Schedule) -> None:
+    """One schedule, run twice, gives the same bits: nothing but the tokens and the operations decides.
+
+    Under ordinary kernels too, since equal shapes run equal kernels. Dropout left on, a race, or a counter that is
+    never set back breaks it.
+    """
+    first = [(step.logits, step.snapshot()) for step in play(decoder, schedule)]
+    for step in play(decoder, schedule):
+        logits, rows = first[step.index]
+        if logits is not None:
+            expect_logits(step, logits, "the first time", SAME_BITS)
+            saw("a step done twice")
+        if (again := step.keys_values()) and rows:
+            expect_keys_values(step, again, rows, "the first time", SAME_BITS)
+
+
+def require_isolation(decoder: Decoder, schedule: Schedule) -> None:
+    """Check after every step that no other cache has changed, and that the logits are those of an uncached pass."""
+    uncached = Uncached(decoder, schedule)
+    last: dict[int, Step] = {}
+    rows = {}
+    for step in play(decoder, schedule):
+        last[step.cache], rows[step.cache] = step, step.snapshot()
+        for other, untouched in last.items():
+            if other != step.cache and (layers := untouched.keys_values()) and rows[other]:
+                expect_keys_values(step, layers, rows[other], f"of cache {other} before this step", SAME_BITS)
+        if step.new:
+            expect_logits(step, uncached.logits(step), "in one uncached pass")
+            if any(other.content.length for cache, other in last.items() if cache != step.cache):
+                saw("tokens beside another cache with tokens")
