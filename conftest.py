@@ -5,11 +5,14 @@ from importlib.util import find_spec
 
 import pytest
 
+SHAPED = ["bugs", "cache", "generate", "gpt2"]
+"""The parts under test: the model, its caches, its loops, and the bugs in them. Checking costs as much as a small pass."""
+
 if find_spec("beartype"):
     from jaxtyping import install_import_hook
 
     # Shapes in annotations are checked in every test; the hook must be there before the modules are.
-    install_import_hook(["kvref", "properties", "bugs"], "beartype.beartype")
+    install_import_hook([f"kvref.{name}" for name in SHAPED], "beartype.beartype")
 
 pytest_plugins = ["kvref.pytest_plugin"]
 

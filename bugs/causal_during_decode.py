@@ -1,8 +1,7 @@
 """`is_causal=True` in every call: the triangle in the upper left corner."""
 
-from typing_extensions import override
-
 import torch
+from typing_extensions import override
 
 from kvref.bug import Bug
 from kvref.gpt2 import GPT

@@ -1,8 +1,7 @@
 """Position ids that start at 0 in every call."""
 
-from typing_extensions import override
-
 import torch
+from typing_extensions import override
 
 from kvref.bug import Bug
 from kvref.gpt2 import GPT

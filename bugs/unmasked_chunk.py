@@ -1,8 +1,7 @@
 """`is_causal=(cache is None)`: no mask at all once there is a past."""
 
-from typing_extensions import override
-
 import torch
+from typing_extensions import override
 
 from kvref.bug import Bug
 from kvref.gpt2 import GPT

@@ -1,4 +1,4 @@
-"""kvref: does your KV cache give the logits that no cache gives, bit for bit, and if not, which bug is it?
+"""kvref tells whether a KV cache gives the logits that no cache gives, and if not, where and why.
 
 The names below are the library; they are imported when first used, so that `import kvref` does not import torch.
 """

@@ -7,7 +7,6 @@ the past. Since `commit` comes last, a pass that dies half-way leaves the past a
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Self
 
 import torch
 from jaxtyping import Float
@@ -16,6 +15,7 @@ from torch import Tensor
 from kvref.errors import CacheFull
 
 Rows = Float[Tensor, "batch n_kv_head seq head_dim"]
+NewRows = Float[Tensor, "batch n_kv_head new head_dim"]
 
 
 class Cache(ABC):
@@ -28,7 +28,7 @@ class Cache(ABC):
         """Make sure that `new` more tokens fit; raise `CacheFull` if not, with nothing written."""
 
     @abstractmethod
-    def append(self, layer: int, keys: Rows, values: Rows) -> tuple[Rows, Rows]:
+    def append(self, layer: int, keys: NewRows, values: NewRows) -> tuple[Rows, Rows]:
         """Take the new rows of one layer, and give all that its attention may read: the past, then the new."""
 
     @abstractmethod
@@ -44,7 +44,7 @@ class Cache(ABC):
         """Keep the first `length` tokens, as if the others had never been there."""
 
     @abstractmethod
-    def fork(self) -> Self:
+    def fork(self) -> "Cache":
         """Copy into an independent cache: what happens to one never shows in the other."""
 
     @abstractmethod
@@ -88,7 +88,7 @@ class GrowingCache(Cache):
     def reserve(self, new: int) -> None:
         """Do nothing: this cache grows as long as there is memory."""
 
-    def append(self, layer: int, keys: Rows, values: Rows) -> tuple[Rows, Rows]:
+    def append(self, layer: int, keys: NewRows, values: NewRows) -> tuple[Rows, Rows]:
         """Put the new rows behind the past ones, in tensors that become the past only at `commit`."""
         if layer in self.layers:
             past_keys, past_values = self.layers[layer]
@@ -121,7 +121,7 @@ class GrowingCache(Cache):
             for layer, (keys, values) in self.layers.items()
         }
 
-    def fork(self) -> Self:
+    def fork(self) -> "GrowingCache":
         """Copy into an independent cache."""
         copy = type(self)()
         copy.length = self.length
@@ -130,9 +130,7 @@ class GrowingCache(Cache):
 
     def reorder(self, rows: Sequence[int]) -> None:
         """Make the batch of these rows of the present one."""
-        self.layers = {
-            layer: (keys[list(rows)], values[list(rows)]) for layer, (keys, values) in self.layers.items()
-        }
+        self.layers = {layer: (keys[list(rows)], values[list(rows)]) for layer, (keys, values) in self.layers.items()}
 
     def reset(self) -> None:
         """Forget everything."""
@@ -181,7 +179,7 @@ class StaticCache(Cache):
                 "crop or reset it, or allocate more"
             )
 
-    def append(self, layer: int, keys: Rows, values: Rows) -> tuple[Rows, Rows]:
+    def append(self, layer: int, keys: NewRows, values: NewRows) -> tuple[Rows, Rows]:
         """Write the new rows into the slots behind the past, and give no slot beyond them to read."""
         end = self.length + keys.size(2)
         self.keys[layer, :, :, self.length : end] = keys
@@ -201,7 +199,7 @@ class StaticCache(Cache):
         self.require_length(length)
         self.length = length
 
-    def fork(self) -> Self:
+    def fork(self) -> "StaticCache":
         """Copy into an independent cache: the buffers too, since appending writes in place."""
         n_layer, batch, n_kv_head, capacity, head_dim = self.keys.shape
         copy = type(self)(n_layer, batch, n_kv_head, capacity, head_dim, self.keys.dtype, self.keys.device)

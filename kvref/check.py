@@ -40,7 +40,7 @@ class Clock:
 def check(
     targets: Sequence[Target], laws: Sequence[Law], effort: Effort, max_time: float | None, tick: Tick
 ) -> Iterator[Outcome]:
-    """Try every law on every target, in bounded time if `max_time` seconds are given, and give each outcome as it comes."""
+    """Try every law on every target, in `max_time` seconds if given, and give each outcome as it comes."""
     clock = Clock(None if max_time is None else perf_counter() + max_time, len(targets) * len(laws))
     for target in targets:
         for law in laws:

@@ -22,7 +22,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=N
 
 @app.callback(invoke_without_command=True)
 def root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
-    """Test KV caches: does a decoder give the same logits with its cache as without?"""
+    """Test KV caches: a decoder has to give the same logits with its cache as without."""
     if version:
         from kvref import __version__
 
@@ -52,7 +52,8 @@ def check(
     examples: Annotated[int, typer.Option(min=1, help="Schedules to try for each law.")] = 60,
     seed: Annotated[int, typer.Option(min=0, help="The same seed draws the same schedules.")] = 0,
     max_time: Annotated[
-        float | None, typer.Option(min=1, help="Seconds for all laws together; 300 with --weights, else no limit.")
+        float | None,
+        typer.Option(min=1, help="Seconds for all laws together; 300 with --weights, else no limit."),
     ] = None,
 ) -> None:
     """Try every law on a target, and print the smallest schedule that breaks one."""
@@ -69,9 +70,7 @@ def check(
         raise BadInput(f"there is no {cache!r} cache; give growing or static")
     laws = choose_laws(law or [])
     flags = flags_of(device=None if device == "auto" else device, text=text, prompt=prompt)
-    bench = Bench(
-        resolve_device(device), text=None if text is None else read_text(text), prompt=prompt, flags=flags
-    )
+    bench = Bench(resolve_device(device), text=None if text is None else read_text(text), prompt=prompt, flags=flags)
     limit = max_time if max_time is not None or weights is None else WEIGHTS_SECONDS
     targets = choose_targets(target, weights, bench, cache)
     raise typer.Exit(run(targets, laws, Effort(examples, seed), limit, bench, whole=target is None and weights is None))
@@ -104,7 +103,13 @@ def choose_targets(target: str | None, weights: str | None, bench: "Bench", cach
 
 
 def run(
-    targets: "list[Target]", laws: "list[Law]", effort: Any, max_time: float | None, bench: "Bench", *, whole: bool
+    targets: "list[Target]",
+    laws: "list[Law]",
+    effort: Any,
+    max_time: float | None,
+    bench: "Bench",
+    *,
+    whole: bool,
 ) -> int:
     """Check, print, and give the exit code. With `whole` every bug is tried too, once the reference has held."""
     from time import perf_counter
@@ -136,7 +141,11 @@ def run(
     report.sum(outcomes, kills, perf_counter() - begun)
     if stopped:
         report.line("stopped before the end; what is above was done")
-    return max(exit_code(outcomes, kills), 4) if stopped and exit_code(outcomes, kills) != 1 else exit_code(outcomes, kills)
+    return (
+        max(exit_code(outcomes, kills), 4)
+        if stopped and exit_code(outcomes, kills) != 1
+        else exit_code(outcomes, kills)
+    )
 
 
 def flags_of(**options: object) -> str:

@@ -5,11 +5,11 @@ What else its cache can do is a *capability*: one more method, of the name and f
 needs a capability which the decoder lacks is skipped, visibly.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from time import perf_counter
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,8 +18,8 @@ from kvref.cache import Rows
 from kvref.errors import TargetError
 from kvref.generate import Session, generate_cached
 from kvref.protocol import Conversation, Implementation, Logits, Sampler, Tokens
-from kvref.schedule import Schedule
 from kvref.verdict import NATIVE, Lens
+
 
 class Capability(StrEnum):
     """What a decoder may offer beyond `Implementation`: a method of this name, in the form that `Decoder` shows."""
@@ -47,8 +47,6 @@ class DecoderRaised(Exception):
         self.call = call
         self.error = error
         self.step: int | None = None
-        self.decoder: Decoder | None = None
-        self.schedule: Schedule | None = None
 
 
 class Decoder:
@@ -62,7 +60,9 @@ class Decoder:
     def __init__(self, implementation: Implementation, name: str = "decoder", lens: Lens = NATIVE) -> None:
         for needed in ("vocab_size", "block_size", "full", "start", "step"):
             if not hasattr(implementation, needed):
-                raise TargetError(f"{name} has no `{needed}`; a decoder needs vocab_size, block_size, full, start, step")
+                raise TargetError(
+                    f"{name} has no `{needed}`; a decoder needs vocab_size, block_size, full, start, step"
+                )
         self.implementation = implementation
         self.name = name
         self.lens = lens
@@ -165,10 +165,10 @@ class Decoder:
         if not isinstance(logits, Tensor) or logits.shape != want:
             got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
             raise DecoderRaised(call, TypeError(f"logits must be a tensor of shape {want}, not {got}"))
-        return cast("Logits", logits)
+        return logits
 
     @contextmanager
-    def _clock(self) -> Iterator[None]:
+    def _clock(self) -> Generator[None]:
         start = perf_counter()
         try:
             yield

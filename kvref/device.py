@@ -2,8 +2,12 @@
 
 import os
 from collections.abc import Mapping, MutableMapping
+from typing import TYPE_CHECKING
 
 from kvref.errors import BadInput
+
+if TYPE_CHECKING:
+    import torch
 
 
 def resolve_device(name: str) -> "torch.device":

@@ -6,9 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from kvref.decoder import Decoder
-from kvref.schedule import Schedule
 from kvref.protocol import Logits
+from kvref.schedule import Schedule
 from kvref.trace import Step
 from kvref.verdict import SAME_BITS, Lens, gaps
 
@@ -37,13 +36,11 @@ class Divergence:
 
 
 class LawBroken(AssertionError):
-    """A law does not hold. The search adds the decoder and the schedule that showed it."""
+    """A law does not hold, and here is where it shows."""
 
     def __init__(self, divergence: Divergence) -> None:
         super().__init__(str(divergence))
         self.divergence = divergence
-        self.decoder: Decoder | None = None
-        self.schedule: Schedule | None = None
 
 
 @dataclass(frozen=True)
@@ -98,9 +95,7 @@ def expect_logits(step: Step, want: Logits, than: str, lens: Lens | None = None)
     expect_same(step.logits[:, : want.size(1)], want, than, lens or step.decoder.lens, step.past, step)
 
 
-def expect_same(
-    got: Logits, want: Logits, than: str, lens: Lens, past: int = 0, step: Step | None = None
-) -> None:
+def expect_same(got: Logits, want: Logits, than: str, lens: Lens, past: int = 0, step: Step | None = None) -> None:
     """Raise `LawBroken` at the first position, counted from `past`, then row, whose logits are not those wanted."""
     gap = gaps(got, want)
     wrong = (gap > lens.bound).t().nonzero()
@@ -128,7 +123,7 @@ def expect_keys_values(
     than: str,
     lens: Lens = SAME_BITS,
 ) -> None:
-    """Raise `LawBroken` at the first layer and position whose keys or values, `row head seq dim`, are not those wanted."""
+    """Raise `LawBroken` at the first layer and position whose keys or values are not those wanted."""
     for layer, pair in enumerate(zip(got, want, strict=True)):
         for name, mine, other in zip(("keys", "values"), *pair, strict=True):
             if difference := first_difference(name, layer, mine, other, lens):
@@ -142,7 +137,7 @@ def first_difference(name: str, layer: int, got: Tensor, want: Tensor, lens: Len
     if got.shape != want.shape:
         return Divergence(f"{name} of layer {layer} have shape {tuple(got.shape)}, not {tuple(want.shape)} as")
     gap = gaps(got, want)
-    wrong = (gap > lens.bound).permute(2, 0, 1).nonzero() if gap.numel() else []
+    wrong = (gap > lens.bound).permute(2, 0, 1).nonzero()
     if not len(wrong):
         return None
     position, row, head = (int(i) for i in wrong[0])

@@ -51,7 +51,7 @@ def generate_naive(decoder: Implementation, prompt: Tokens, max_new_tokens: int,
     for _ in range(max_new_tokens):
         logits = decoder.full(tokens)
         tokens = torch.cat([tokens, sampler(logits[:, -1])[:, None]], dim=1)
-    return tokens[:, prompt.size(1) :].tolist()
+    return as_lists(tokens[:, prompt.size(1) :])
 
 
 def generate_cached(decoder: Implementation, prompt: Tokens, max_new_tokens: int, sampler: Sampler) -> list[list[int]]:
@@ -66,7 +66,7 @@ def generate_cached(decoder: Implementation, prompt: Tokens, max_new_tokens: int
         logits, cache = decoder.step(cache, new)
         new = sampler(logits[:, -1])[:, None]
         generated.append(new)
-    return torch.cat(generated, dim=1).tolist() if generated else [[] for _ in range(prompt.size(0))]
+    return as_lists(torch.cat(generated, dim=1)) if generated else [[] for _ in range(prompt.size(0))]
 
 
 class Session:
@@ -97,9 +97,14 @@ class Session:
         for _ in range(max_new_tokens):
             if self.pending:
                 self.feed(torch.empty(1, 0, dtype=torch.long, device=self.logits.device))
-            self.pending = sampler(self.logits).tolist()
+            self.pending = [int(token) for token in sampler(self.logits)]
             answer += self.pending
         return [answer]
+
+
+def as_lists(tokens: Tokens) -> list[list[int]]:
+    """Tokens as plain numbers."""
+    return [[int(token) for token in row] for row in tokens.cpu()]
 
 
 def require_room(decoder: Implementation, prompt: Tokens, max_new_tokens: int) -> None:

@@ -92,7 +92,7 @@ class CausalSelfAttention(nn.Module):
         The view must cut the last axis and only then swap axes: `view(batch, n_head, new, head_dim)` has the
         right shape too, and is even right for one token, but it mixes heads with time.
         """
-        return x.unflatten(-1, (self.n_head, -1)).transpose(1, 2)
+        return x.view(x.size(0), x.size(1), self.n_head, -1).transpose(1, 2)
 
     def merge_heads(self, y: Float[Tensor, "batch n_head new head_dim"]) -> Float[Tensor, "batch new n_embd"]:
         """Put the heads side by side again."""

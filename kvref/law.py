@@ -28,7 +28,6 @@ from kvref.strategies import Draw
 from kvref.targets import Target
 
 Check = Callable[[Decoder, Schedule], None]
-Failure = LawBroken | DecoderRaised
 
 
 @dataclass(frozen=True)
@@ -104,16 +103,16 @@ class Watch:
     forward_seconds: float = 0.0
     cut_short: bool = False
     cases: set[str] = field(default_factory=set[str])
-    failures: dict[tuple[str, Schedule], Failure] = field(default_factory=dict[tuple[str, Schedule], Failure])
-    final: Failure | None = None
+    failures: list["Failure"] = field(default_factory=list["Failure"])
+    repeats: bool = True
     raised: bool = False
     killed_after: int | None = None
 
     def attempt(self, decoder: Decoder, schedule: Schedule) -> None:
         """Try the law once. A decoder that raises is noted, and fails only when asked to."""
-        key = decoder.name, schedule
+        late = self.deadline is not None and perf_counter() > self.deadline
         # Hypothesis checks in the end that what failed still fails; that replay must run, however late it is.
-        if self.deadline is not None and perf_counter() > self.deadline and key not in self.failures:
+        if late and not any(failure.schedule == schedule for failure in self.failures):
             self.cut_short = True
             return
         if self.tick:
@@ -124,23 +123,37 @@ class Watch:
             self.law.check(decoder, schedule)
         except LawBroken as error:
             self.killed_after = self.killed_after or self.examples
-            raise self.note(error, decoder, schedule) from None
+            self.failures.append(Failure(error, decoder, schedule))
+            raise
         except DecoderRaised as error:
             self.raised = True
             if self.let_raise:
-                raise self.note(error, decoder, schedule) from error.error
+                self.failures.append(Failure(error, decoder, schedule))
+                raise
         finally:
             self.forward_seconds += decoder.seconds - before
 
-    def note(self, failure: Failure, decoder: Decoder, schedule: Schedule) -> Failure:
-        """Keep a failure with what showed it."""
-        failure.decoder, failure.schedule = decoder, schedule
-        self.failures[decoder.name, schedule] = failure
-        return failure
-
-    def smallest(self) -> Failure | None:
+    def smallest(self) -> "Failure | None":
         """The failure that shrinking ended with; where it does not repeat, the one with the fewest steps."""
-        return self.final or min(self.failures.values(), key=lambda f: len(f.schedule or ()), default=None)
+        if self.repeats:
+            return self.failures[-1] if self.failures else None
+        return min(self.failures, key=lambda failure: len(failure.schedule))
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What went wrong, and what showed it."""
+
+    error: LawBroken | DecoderRaised
+    decoder: Decoder
+    schedule: Schedule
+
+    @property
+    def divergence(self) -> Divergence:
+        """Where it shows."""
+        return (
+            self.error.divergence if isinstance(self.error, LawBroken) else Divergence(str(self.error), self.error.step)
+        )
 
 
 _watch: ContextVar[Watch | None] = ContextVar("watch", default=None)
@@ -152,7 +165,9 @@ def saw(case: str) -> None:
         watch.cases.add(case)
 
 
-def law(*, given: Draw, needs: tuple[Capability, ...] = (), must_see: tuple[str, ...]) -> Callable[[Check], Callable[..., None]]:
+def law(
+    *, given: Draw, needs: tuple[Capability, ...] = (), must_see: tuple[str, ...]
+) -> Callable[[Check], Callable[..., None]]:
     """Make a test of a law. Pytest gives it a target and an effort; the law itself is its attribute `law`."""
 
     def decorate(check: Check) -> Callable[..., None]:
@@ -187,8 +202,8 @@ def require_held(outcome: Outcome) -> None:
 def search(law: Law, target: Target, effort: Effort, tick: Callable[[int], None] | None = None) -> Outcome:
     """Try a law on drawn schedules, and give the smallest that breaks it, if any does.
 
-    A schedule on which the decoder raises is passed over, for a crash proves nothing about the law; when nothing else is
-    found, the crash is what is reported. `tick` is called with the number of examples before each.
+    A schedule on which the decoder raises is passed over, for a crash proves nothing about the law; when nothing else
+    is found, the crash is what is reported. `tick` is called with the number of examples before each.
     """
     offered = target.capabilities()
     if missing := sorted(law.needs - offered):
@@ -200,17 +215,17 @@ def search(law: Law, target: Target, effort: Effort, tick: Callable[[int], None]
     return conclude(law, target, effort, watch, perf_counter() - begun)
 
 
-def explore(
-    law: Law, target: Target, effort: Effort, tick: Callable[[int], None] | None, *, let_raise: bool
-) -> Watch:
+def explore(law: Law, target: Target, effort: Effort, tick: Callable[[int], None] | None, *, let_raise: bool) -> Watch:
     """Let Hypothesis draw decoders and schedules, and shrink what fails; the watch keeps what was seen."""
     deadline = None if effort.max_seconds is None else perf_counter() + effort.max_seconds
     watch = Watch(law, deadline, let_raise, tick)
 
+    decoders = st.sampled_from([(decoder, target.sources(decoder)) for decoder in target.decoders()])
+
     @st.composite
     def cases(draw: DrawFn) -> tuple[Decoder, Schedule]:
-        decoder = draw(target.decoders())
-        return decoder, draw(law.draw(decoder, target.sources(decoder)))
+        decoder, sources = draw(decoders)
+        return decoder, draw(law.draw(decoder, sources))
 
     @settings(
         max_examples=effort.examples,
@@ -231,10 +246,10 @@ def explore(
     token = _watch.set(watch)
     try:
         test()
-    except (LawBroken, DecoderRaised) as failure:
-        watch.final = failure
+    except (LawBroken, DecoderRaised):
+        pass  # it is the watch's last failure, since Hypothesis ends with the smallest
     except Flaky:
-        pass  # what failed once is in the watch, though it did not fail again
+        watch.repeats = False
     finally:
         _watch.reset(token)
     return watch
@@ -245,9 +260,9 @@ def conclude(law: Law, target: Target, effort: Effort, watch: Watch, seconds: fl
     status, reason, finding = Status.HELD, "", None
     missing = ", ".join(sorted(law.must_see - watch.cases))
     if failure := watch.smallest():
-        status = Status.BROKEN if isinstance(failure, LawBroken) else Status.RAISED
+        status = Status.BROKEN if isinstance(failure.error, LawBroken) else Status.RAISED
         finding = describe(law, target, effort, failure)
-        reason = str(failure)
+        reason = str(failure.error)
     elif missing and watch.cut_short:
         status, reason = Status.CUT_SHORT, f"out of time before it met: {missing}"
     elif missing:
@@ -267,31 +282,25 @@ def conclude(law: Law, target: Target, effort: Effort, watch: Watch, seconds: fl
 
 def describe(law: Law, target: Target, effort: Effort, failure: Failure) -> Finding:
     """Put a failure on paper, with the place where the cache first went wrong."""
-    if failure.decoder is None or failure.schedule is None:
-        raise TypeError("a failure was not noted with its decoder and schedule")
-    failure = trimmed(law, failure, failure.decoder, failure.schedule)
-    decoder, schedule = failure.decoder, failure.schedule
-    divergence = failure.divergence if isinstance(failure, LawBroken) else Divergence(str(failure), failure.step)
-    origin = locate(decoder, schedule, divergence.step) if isinstance(failure, LawBroken) else None
+    failure = trimmed(law, failure)
+    decoder, schedule, divergence = failure.decoder, failure.schedule, failure.divergence
+    origin = locate(decoder, schedule, divergence.step) if isinstance(failure.error, LawBroken) else None
     replay = f"kvref check {target.command} --law {law.name}{effort.flags()}"
     return Finding(target.name, law.name, law.sentence, decoder.name, schedule, divergence, origin, replay)
 
 
-def trimmed(law: Law, failure: Failure, decoder: Decoder, schedule: Schedule) -> Failure:
+def trimmed(law: Law, failure: Failure) -> Failure:
     """Leave out the steps behind the one that went wrong, if the law still fails in the same way without them."""
-    step = failure.divergence.step if isinstance(failure, LawBroken) else failure.step
-    if step is None or step + 1 == len(schedule):
+    step = failure.divergence.step
+    if step is None or step + 1 == len(failure.schedule):
         return failure
-    shorter = Schedule(schedule.ops[: step + 1])
+    shorter = Schedule(failure.schedule.ops[: step + 1])
     try:
-        law.check(decoder, shorter)
-    except (LawBroken, DecoderRaised) as again:
-        if str(again) == str(failure):
-            again.decoder, again.schedule = decoder, shorter
-            return again
+        law.check(failure.decoder, shorter)
+    except (LawBroken, DecoderRaised) as error:
+        return Failure(error, failure.decoder, shorter) if str(error) == str(failure.error) else failure
     except Exception:
-        # The law needs the rest of the schedule, say a second cache to compare with.
-        return failure
+        pass  # the law needs the rest of the schedule, say a second cache to compare with
     return failure
 
 

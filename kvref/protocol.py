@@ -1,7 +1,7 @@
 """The forms that a decoder has to have, for whoever writes one: nothing here does anything."""
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -11,6 +11,7 @@ Logits = Float[Tensor, "batch new vocab_size"]
 Sampler = Callable[[Float[Tensor, "batch vocab_size"]], Int[Tensor, " batch"]]
 
 
+@runtime_checkable
 class Implementation(Protocol):
     """The least that can be tested.
 
@@ -38,6 +39,7 @@ class Implementation(Protocol):
         ...
 
 
+@runtime_checkable
 class Conversation(Protocol):
     """A conversation: `feed` takes the new tokens of a turn and gives the logits of its last token."""
 

@@ -34,7 +34,7 @@ def targets_of(config: pytest.Config) -> "list[Target]":
     from kvref.targets.resolve import resolve
 
     stash: dict[str, Any] = config.stash.setdefault(TARGETS, {})
-    name: str = config.getoption("--kvref-target")
+    name = option(config, "target")
     if name not in stash:
         try:
             stash[name] = resolve(name, bench_of(config))
@@ -48,7 +48,12 @@ def bench_of(config: pytest.Config) -> "Bench":
     from kvref.device import resolve_device
     from kvref.targets import Bench
 
-    return Bench(resolve_device(config.getoption("--kvref-device")))
+    return Bench(resolve_device(option(config, "device")))
+
+
+def option(config: pytest.Config, name: str) -> Any:
+    """One of the options above."""
+    return config.getoption(f"--kvref-{name}")
 
 
 TARGETS = pytest.StashKey[dict[str, Any]]()
@@ -59,4 +64,4 @@ def effort(request: pytest.FixtureRequest) -> "Effort":
     """How hard laws are tried in this session. Override it in a conftest of your own."""
     from kvref.law import Effort
 
-    return Effort(request.config.getoption("--kvref-examples"), request.config.getoption("--kvref-seed"))
+    return Effort(option(request.config, "examples"), option(request.config, "seed"))

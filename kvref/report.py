@@ -64,7 +64,9 @@ class Report:
     def kill(self, kill: Kill) -> None:
         """Print how a bug was caught: by which law, on which schedule, and where it first diverges."""
         if kill.outcome is None or kill.outcome.finding is None:
-            self.line(Text("  survived ", "bold red") + f" {kill.bug.name}: none of {count(kill.tried, 'law')} caught it")
+            self.line(
+                Text("  survived ", "bold red") + f" {kill.bug.name}: none of {count(kill.tried, 'law')} caught it"
+            )
             return
         finding = kill.outcome.finding
         self.line(

@@ -200,8 +200,10 @@ def alone(schedule: Schedule, row: int) -> Schedule:
 
 
 def requests(schedule: Schedule) -> list[tuple[int, Schedule]]:
-    """Cut a schedule of one cache at its resets: for each request the index of its first step, and the request as a
-    schedule of its own that starts with a fresh cache in place of the reset.
+    """Cut a schedule of one cache at its resets.
+
+    For each request: the index of its first step, and the request as a schedule of its own, which starts with a fresh
+    cache in place of the reset.
     """
     cuts = [index for index, op in enumerate(schedule.ops) if isinstance(op, Start | Reset)]
     found: list[tuple[int, Schedule]] = []
@@ -241,7 +243,10 @@ def change(op: Extend | Crop | Reorder | Reset | Overflow | Poison, content: Con
             return Content(tuple(row[:length] for row in content.rows), content.capacity)
         case Reorder(rows):
             require(len(rows) >= 1, "at least one row must stay")
-            require(all(0 <= row < len(content.rows) for row in rows), f"the rows are 0 to {len(content.rows) - 1}")
+            require(
+                all(0 <= row < len(content.rows) for row in rows),
+                f"the rows are 0 to {len(content.rows) - 1}",
+            )
             return Content(tuple(content.rows[row] for row in rows), content.capacity)
         case Reset():
             return Content(((),) * len(content.rows), content.capacity)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
@@ -52,6 +52,7 @@ OFFERED_BY: dict[type[Op], Capability] = {
 }
 
 
+@runtime_checkable
 class TokenSource(Protocol):
     """Where the tokens of a schedule come from."""
 

@@ -1,12 +1,13 @@
 """The one interpreter of schedules, what it returns, and the counts that are kept outside the model."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
@@ -28,8 +29,9 @@ from kvref.schedule import (
     Start,
 )
 
-
+FirstRows = Float[Tensor, "batch n_kv_head first head_dim"]
 Layers = list[tuple[Rows, Rows]]
+FirstLayers = list[tuple[FirstRows, FirstRows]]
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,7 @@ def try_overflow(decoder: Decoder, handles: list[Any], op: Overflow) -> Exceptio
     return None
 
 
-def as_tensor(rows: Iterable[Row], decoder: Decoder) -> Tokens:
+def as_tensor(rows: Iterable[Sequence[int]], decoder: Decoder) -> Tokens:
     """Tokens on the decoder's device, `batch new`."""
     return torch.tensor(list(rows), dtype=torch.long, device=decoder.device)
 
@@ -156,7 +158,7 @@ class Ledger:
         self.counting = True
         self._hooks: list[RemovableHandle] = []
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "Ledger":
         for layer, module in enumerate(self.decoder.layers() if Capability.LAYERS in self.decoder.capabilities else []):
             self._hooks.append(module.register_forward_pre_hook(self._counter(layer)))
         return self
@@ -173,7 +175,7 @@ class Ledger:
         return count
 
     @contextmanager
-    def aside(self) -> Iterator[None]:
+    def aside(self) -> Generator[None]:
         """Leave out what is run in here, such as the oracle's own passes."""
         self.counting = False
         try:
@@ -204,7 +206,7 @@ class Uncached:
         return self._passes[whole][0, : len(row)]
 
 
-def first_rows(layers: Layers, length: int) -> Layers:
+def first_rows(layers: Layers, length: int) -> FirstLayers:
     """Keys and values of the first `length` tokens."""
     return [(keys[:, :, :length], values[:, :, :length]) for keys, values in layers]
 

@@ -77,7 +77,9 @@ def loudness(module: nn.Module) -> list[tuple[Tensor, float, float]]:
             return []
 
 
-def load(name: str, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu", kind: type[GPT] = GPT) -> GPT:
+def load(
+    name: str, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu", kind: type[GPT] = GPT
+) -> GPT:
     """Load a GPT-2 checkpoint of Hugging Face's form, from a directory or from the hub by name.
 
     Only safetensors are read; a pickled checkpoint can run code and is refused. Raises `CheckpointError` when it is
@@ -108,13 +110,19 @@ def load(name: str, dtype: torch.dtype = torch.float32, device: torch.device | s
 
 def save(model: GPT, directory: str | Path) -> None:
     """Write a checkpoint that `load` and transformers' `GPT2LMHeadModel.from_pretrained` read."""
-    from safetensors.torch import save_file
+    from safetensors.torch import save_file  # pyright: ignore[reportUnknownVariableType] - paths untyped there
 
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     sizes = vars(model.config) | {"n_positions": model.config.block_size}
     del sizes["block_size"]
-    config = {"architectures": ["GPT2LMHeadModel"], **FIXED, **sizes, "bos_token_id": None, "eos_token_id": None}
+    config = {
+        "architectures": ["GPT2LMHeadModel"],
+        **FIXED,
+        **sizes,
+        "bos_token_id": None,
+        "eos_token_id": None,
+    }
     (directory / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     weights = {
         key: (value.t() if key.endswith(CONV1D) else value).contiguous() for key, value in model.state_dict().items()
@@ -129,10 +137,12 @@ def locate_checkpoint(name: str) -> Path:
         return directory
     if directory.exists() or name.count("/") > 1 or name.startswith((".", "/", "~")):
         raise CheckpointError(f"{name} is not a directory; give one with config.json and model.safetensors")
-    from huggingface_hub import snapshot_download
+    from huggingface_hub import snapshot_download  # pyright: ignore[reportUnknownVariableType] - untyped dicts there
 
     try:
-        return Path(snapshot_download(name, allow_patterns=["config.json", "*.safetensors", "*.safetensors.index.json"]))
+        return Path(
+            snapshot_download(name, allow_patterns=["config.json", "*.safetensors", "*.safetensors.index.json"])
+        )
     except Exception as error:
         reason = f"{type(error).__name__}: {str(error).splitlines()[0]}" if str(error) else type(error).__name__
         raise CheckpointError(f"{name} is no directory here, and the hub did not give it ({reason})") from None
@@ -148,9 +158,7 @@ def read_config(directory: Path) -> GPTConfig:
                 raise CheckpointError(f"{path}: {option} is {data[option]!r}; only {answer!r} is GPT-2's")
         if data.get("n_inner") not in (None, 4 * data["n_embd"]):
             raise CheckpointError(f"{path}: n_inner is {data['n_inner']}; GPT-2 has 4 * n_embd")
-        return GPTConfig(
-            data["n_positions"], data["vocab_size"], data["n_layer"], data["n_head"], data["n_embd"]
-        )
+        return GPTConfig(data["n_positions"], data["vocab_size"], data["n_layer"], data["n_head"], data["n_embd"])
     except ConfigError as error:
         raise CheckpointError(f"{path}: {error}") from None
     except FileNotFoundError:
@@ -162,7 +170,7 @@ def read_config(directory: Path) -> GPTConfig:
 def read_tensors(directory: Path) -> dict[str, Tensor]:
     """Every tensor of a checkpoint's safetensors files."""
     from safetensors import SafetensorError
-    from safetensors.torch import load_file
+    from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariableType] - paths untyped there
 
     files = sorted(directory.glob("*.safetensors"))
     if not files:

@@ -14,14 +14,18 @@ from kvref.trace import Ledger, Step, as_tensor, play
     must_see=("an empty cache", "a cache with tokens", "a length after another operation"),
 )
 def test_lengths_equal_the_tokens_given(decoder: Decoder, schedule: Schedule) -> None:
-    """After every operation the length is the number of tokens that are in the cache, and every layer has that many
-    rows for every row of the batch.
+    """After every operation the cache says how many tokens are in it, and every layer holds as many for each row.
 
-    Source: plain lists of tokens, kept outside the model.
+    What is in it is known from plain lists of tokens, kept outside the model. Masks, positions and limits are made from
+    the length, so where it is off, all of them are.
     """
     for step in play(decoder, schedule):
         length = step.length
-        expect(length == step.content.length, f"the length is {length}, but {step.content.length} tokens are in", step)
+        expect(
+            length == step.content.length,
+            f"the length is {length}, but {step.content.length} tokens are in",
+            step,
+        )
         saw("a cache with tokens" if length else "an empty cache")
         for layer, (keys, values) in enumerate(step.keys_values() or []):
             for name, tensor in (("keys", keys), ("values", values)):
@@ -113,7 +117,10 @@ def test_n_tokens_cost_n_passes_with_a_cache_and_n_n_plus_1_over_2_without(
         for token in row:
             _, handle = decoder.step(handle, as_tensor([(token,)], decoder))
     for layer in range(n_layer):
-        expect(cached.forwarded[layer] == tokens, f"{tokens} tokens took {cached.forwarded[layer]} passes with a cache")
+        expect(
+            cached.forwarded[layer] == tokens,
+            f"{tokens} tokens took {cached.forwarded[layer]} passes with a cache",
+        )
         triangle = tokens * (tokens + 1) // 2
         expect(
             naive.forwarded[layer] == triangle,

@@ -9,7 +9,10 @@ from kvref.trace import Step, as_tensor, first_rows, play, prefilled
 from kvref.verdict import SAME_BITS
 
 
-@law(given=twins(), must_see=("a later token of the same call differs", "a later token of an uncached pass differs"))
+@law(
+    given=twins(),
+    must_see=("a later token of the same call differs", "a later token of an uncached pass differs"),
+)
 def test_later_tokens_change_nothing_earlier(decoder: Decoder, schedule: Schedule) -> None:
     """Two sequences that begin alike have the same logits as far as they are alike.
 
@@ -27,8 +30,7 @@ def test_later_tokens_change_nothing_earlier(decoder: Decoder, schedule: Schedul
     must_see=("rows stay while tokens are appended", "rows of one pass over all tokens"),
 )
 def test_past_keys_and_values_never_change(decoder: Decoder, schedule: Schedule) -> None:
-    """Once made, the keys and values of a token are final: appending leaves every bit of them, and one pass over the
-    longer sequence makes the same ones.
+    """Once made, keys and values are final: appending leaves every bit, and one longer pass makes the same ones.
 
     A row that is transformed again when it is read, or a slot that two tokens share, breaks it long before a logit
     that anyone looks at is wrong.
@@ -50,10 +52,16 @@ def test_without_the_mask_causality_and_finality_fail(decoder: Decoder, schedule
     first, second = (schedule.contents[-1][cache] for cache in (0, 1))
     calls = [step for step in play(decoder, schedule) if step.new]
     if any(step.past < common(first, second) < step.content.length for step in calls):
-        expect(fails(require_causality, unmasked, schedule), "without its mask the decoder is causal all the same")
+        expect(
+            fails(require_causality, unmasked, schedule),
+            "without its mask the decoder is causal all the same",
+        )
         saw("causality fails without the mask")
     if decoder.size("n_layer") > 1 and len({step.past for step in calls}) > 1:
-        expect(fails(require_finality, unmasked, schedule), "without its mask the decoder's rows are final all the same")
+        expect(
+            fails(require_finality, unmasked, schedule),
+            "without its mask the decoder's rows are final all the same",
+        )
         saw("finality fails without the mask")
 
 

@@ -27,7 +27,10 @@ def test_cached_logits_equal_uncached_logits(decoder: Decoder, schedule: Schedul
             saw(f"{several} onto a past" if step.past else "a prefill")
 
 
-@law(given=rechunked(), must_see=("two different splits", "the same size at two offsets", "several tokens onto a past"))
+@law(
+    given=rechunked(),
+    must_see=("two different splits", "the same size at two offsets", "several tokens onto a past"),
+)
 def test_any_chunking_gives_the_same_logits_and_rows(decoder: Decoder, schedule: Schedule) -> None:
     """However tokens are cut into calls, their logits, and the keys and values that they leave, are the same.
 
@@ -46,9 +49,7 @@ def test_any_chunking_gives_the_same_logits_and_rows(decoder: Decoder, schedule:
                 want = torch.cat(logits, dim=1)[:, step.past : step.content.length]
                 expect_logits(step, want, "when the tokens are cut as for cache 0")
                 if (mine := step.keys_values()) and rows:
-                    expect_keys_values(
-                        step, mine, first_rows(rows, step.content.length), "of cache 0", decoder.lens
-                    )
+                    expect_keys_values(step, mine, first_rows(rows, step.content.length), "of cache 0", decoder.lens)
             if step.past and step.new > 1:
                 saw("several tokens onto a past")
     if splits[0] != splits[1]:

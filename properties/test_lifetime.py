@@ -5,7 +5,7 @@ from kvref.finding import expect_keys_values, expect_logits
 from kvref.law import law, saw
 from kvref.schedule import Crop, Fork, Reorder, Reset, Schedule, Start, requests
 from kvref.strategies import schedules
-from kvref.trace import Step, Uncached, as_tensor, first_rows, play
+from kvref.trace import Step, Uncached, first_rows, play
 from kvref.verdict import SAME_BITS
 
 

@@ -1,12 +1,11 @@
 """What a target is: a way to get decoders to test."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
-from hypothesis import strategies as st
-from hypothesis.strategies import SearchStrategy
 
 from kvref.decoder import Capability, Decoder
 from kvref.prompts import BYTE_VOCAB, byte_encoding, encode, encoding_for
@@ -57,9 +56,9 @@ class OneDecoder:
     decoder: Decoder
     bench: Bench
 
-    def decoders(self) -> SearchStrategy[Decoder]:
+    def decoders(self) -> Sequence[Decoder]:
         """Just that one."""
-        return st.just(self.decoder)
+        return [self.decoder]
 
     def capabilities(self) -> frozenset[Capability]:
         """What it offers."""
@@ -70,6 +69,7 @@ class OneDecoder:
         return self.bench.sources(decoder)
 
 
+@runtime_checkable
 class Target(Protocol):
     """Something that a user can name and that decoders come from."""
 
@@ -83,7 +83,7 @@ class Target(Protocol):
         """Arguments of `kvref check` that lead to it."""
         ...
 
-    def decoders(self) -> SearchStrategy[Decoder]:
+    def decoders(self) -> Sequence[Decoder]:
         """Decoders of this target; the first is the simplest."""
         ...
 

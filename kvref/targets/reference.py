@@ -4,12 +4,9 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing_extensions import override
 
-import torch
-from hypothesis import strategies as st
-from hypothesis.strategies import SearchStrategy
 from torch import Tensor, nn
+from typing_extensions import override
 
 from kvref import weights
 from kvref.cache import Cache, GrowingCache, Rows, StaticCache
@@ -162,9 +159,9 @@ class ReferenceTarget:
         """Arguments of `kvref check` that lead to it."""
         return self.name + self.bench.flags
 
-    def decoders(self) -> SearchStrategy[Decoder]:
+    def decoders(self) -> Sequence[Decoder]:
         """Every shape with every set of weights, the simplest first."""
-        return st.sampled_from(self.all_decoders)
+        return self.all_decoders
 
     def capabilities(self) -> frozenset[Capability]:
         """What the reference offers with this cache."""

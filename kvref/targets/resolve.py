@@ -16,7 +16,7 @@ from kvref.errors import KvrefError, TargetError
 from kvref.gpt2 import GPT
 from kvref.targets.base import Bench, OneDecoder, Target
 from kvref.targets.module import decoder_of
-from kvref.targets.reference import DECODERS, GrowingDecoder, ReferenceTarget, describe, kind_of
+from kvref.targets.reference import DECODERS, GrowingDecoder, Part, ReferenceTarget, describe, kind_of
 
 FORMS = "reference, bug:NAME, package.module:factory or path/file.py:factory"
 
@@ -39,7 +39,7 @@ def resolve(target: str, bench: Bench, kind: str | None = None) -> list[Target]:
         return [find_bug(name).target(bench, suffix or kind)]
     if not tail:
         raise TargetError(f"{target!r} is no target; give {FORMS}")
-    return [from_object(load(head, tail, target), target, bench, kind)]
+    return [from_object(load(head, tail), target, bench, kind)]
 
 
 def reference(bench: Bench, kind: str | None = None) -> list[Target]:
@@ -69,7 +69,7 @@ def find_bug(name: str) -> Bug:
     return bugs[name]
 
 
-def load(module_name: str, attribute: str, target: str) -> Any:
+def load(module_name: str, attribute: str) -> Any:
     """The object that `module:attribute` or `file.py:attribute` names."""
     try:
         module = load_file(Path(module_name)) if module_name.endswith(".py") else load_module(module_name)
@@ -80,7 +80,6 @@ def load(module_name: str, attribute: str, target: str) -> Any:
     if not hasattr(module, attribute):
         near = get_close_matches(attribute, vars(module), 1)
         raise TargetError(f"{module_name} has no {attribute!r}" + (f"; did you mean {near[0]}?" if near else ""))
-    del target
     return getattr(module, attribute)
 
 
@@ -106,12 +105,17 @@ def load_module(name: str) -> ModuleType:
     return importlib.import_module(name)
 
 
+def part_of(found: object) -> Part | None:
+    """The class itself, if it derives from one of the reference's."""
+    return found if isinstance(found, type) and issubclass(found, GPT | Cache | GrowingDecoder) else None
+
+
 def from_object(found: Any, name: str, bench: Bench, kind: str | None) -> Target:
     """A target from what a name led to: a bug, a class derived from the reference's, or a factory of decoders."""
     if isinstance(found, Bug):
         return found.target(bench, kind)
-    if isinstance(found, type) and issubclass(found, GPT | Cache | GrowingDecoder):
-        return ReferenceTarget(name, kind_of(found, kind, name), bench, found)
+    if part := part_of(found):
+        return ReferenceTarget(name, kind_of(part, kind, name), bench, part)
     if kind is not None:
         raise TargetError(f"--cache is for the reference; {name} brings its own cache")
     if not callable(found):
