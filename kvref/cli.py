@@ -168,7 +168,7 @@ def main() -> None:
     except Exception as error:
         # A wrong option; which module this class lives in depends on the version of typer.
         if format_message := getattr(error, "format_message", None):
-            print(f"kvref: {format_message()} Try `kvref check --help`.", file=sys.stderr)
+            print(f"kvref: {format_message().rstrip('.')}; see `kvref check --help`", file=sys.stderr)
             sys.exit(2)
         traceback.print_exc()
         print(f"kvref: kvref broke ({type(error).__name__}); please report the lines above", file=sys.stderr)

@@ -37,6 +37,7 @@ class Law:
     check: Check
     draw: Draw
     needs: frozenset[Capability]
+    needs_one_of: frozenset[Capability]
     must_see: frozenset[str]
 
     @property
@@ -48,6 +49,12 @@ class Law:
     def sentence(self) -> str:
         """The law in words: the first paragraph of its docstring."""
         return " ".join((self.check.__doc__ or "").strip().split("\n\n")[0].split())
+
+    def lacks(self, offered: frozenset[Capability]) -> str:
+        """What a decoder lacks for this law, in words; nothing if it can be tried."""
+        if missing := sorted(self.needs - offered):
+            return ", ".join(missing)
+        return " or ".join(sorted(self.needs_one_of)) if self.needs_one_of and not self.needs_one_of & offered else ""
 
 
 @dataclass(frozen=True)
@@ -166,12 +173,16 @@ def saw(case: str) -> None:
 
 
 def law(
-    *, given: Draw, needs: tuple[Capability, ...] = (), must_see: tuple[str, ...]
+    *,
+    given: Draw,
+    must_see: tuple[str, ...],
+    needs: tuple[Capability, ...] = (),
+    needs_one_of: tuple[Capability, ...] = (),
 ) -> Callable[[Check], Callable[..., None]]:
     """Make a test of a law. Pytest gives it a target and an effort; the law itself is its attribute `law`."""
 
     def decorate(check: Check) -> Callable[..., None]:
-        this = Law(check, given, frozenset(needs), frozenset(must_see))
+        this = Law(check, given, frozenset(needs), frozenset(needs_one_of), frozenset(must_see))
 
         def test(target: Target, effort: Effort) -> None:
             __tracebackhide__ = True
@@ -205,9 +216,8 @@ def search(law: Law, target: Target, effort: Effort, tick: Callable[[int], None]
     A schedule on which the decoder raises is passed over, for a crash proves nothing about the law; when nothing else
     is found, the crash is what is reported. `tick` is called with the number of examples before each.
     """
-    offered = target.capabilities()
-    if missing := sorted(law.needs - offered):
-        return Outcome(law, target.name, Status.SKIPPED, reason=f"the target offers no {', '.join(missing)}")
+    if lacking := law.lacks(target.capabilities()):
+        return Outcome(law, target.name, Status.SKIPPED, reason=f"the target offers no {lacking}")
     begun = perf_counter()
     watch = explore(law, target, effort, tick, let_raise=False)
     if watch.raised and not watch.failures:

@@ -3,9 +3,12 @@
 Boundaries are where caches break, so they are drawn often: one token, two, the size of a chunk just seen, all the room
 that is left; a batch of one and of more; a capacity that is just enough. Nothing here knows of any particular bug.
 
-Each public function gives a `Draw`: what the schedules of a law are, once the decoder and the source of tokens are
-known. Below it, everything is drawn by plain functions from strategies that are made once, since making and checking a
-strategy costs more than a small model's forward pass.
+A schedule is made from one string of bytes: a few for the start, then as many for each of a fixed number of slots, an
+operation with its arguments. Zero means nothing, or the simplest of something. So each slot shrinks by itself, drawing
+costs little beside a small forward pass, and Hypothesis, which likes to repeat parts of an example that are alike, has
+none to repeat: every example is a new one.
+
+Each public function gives a `Draw`: the schedules of a law, once the decoder and the sources of tokens are known.
 """
 
 import math
@@ -13,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
@@ -35,12 +38,18 @@ from kvref.schedule import (
     apply,
 )
 
+T = TypeVar("T")
+
 MAX_ROWS = 3
 MAX_CHUNK = 16
 MAX_CACHES = 3
-MAX_STEPS = 12
-EXTENDS = 5
-"""How many times likelier another extension is than the end of the schedule."""
+SLOTS, SLOT = 12, 7
+"""Slots of a schedule, and bytes of a slot: an operation, its cache, and the size and tokens of a chunk."""
+
+LENGTH = 1 + 3 + SLOTS * SLOT + 40
+"""Bytes of a schedule: the source of tokens, the start, the slots, and what a law needs besides."""
+EMPTY, EXTEND, OTHER = 3, 8, 2
+"""How often a slot is left empty, extends a cache, or does one other kind of operation."""
 
 POISONS = (1e9, -1e9, math.nan)
 OFFERED_BY: dict[type[Op], Capability] = {
@@ -56,35 +65,47 @@ OFFERED_BY: dict[type[Op], Capability] = {
 class TokenSource(Protocol):
     """Where the tokens of a schedule come from."""
 
-    def chunk(self, draw: DrawFn, past: int, new: int, rows: int) -> tuple[Row, ...]:
-        """`new` tokens for each of some rows that have `past`."""
+    def tokens(self, choice: tuple[int, int], row: int, past: int, new: int) -> Row:
+        """`new` tokens for a row that has `past`, as two numbers below 65536 choose; zeros choose the simplest."""
         ...
 
 
-Draw = Callable[[Decoder, Sequence[TokenSource]], SearchStrategy[Schedule]]
+Sources = Sequence[SearchStrategy[TokenSource]]
+Draw = Callable[[Decoder, Sources], SearchStrategy[Schedule]]
 
 
-@lru_cache(maxsize=4096)
-def one_of(*options: Any) -> SearchStrategy[Any]:
-    """One of these values; shrinks to the first.
+class Choices:
+    """Numbers to choose with, read off a drawn string of bytes; zeros where it ends."""
 
-    A single value is drawn all the same, as if there were two of it. Hypothesis shrinks by leaving out choices, so what
-    is drawn must not depend on how many options there happen to be.
-    """
-    return st.sampled_from(options if len(options) > 1 else options * 2)
+    def __init__(self, drawn: bytes) -> None:
+        self.drawn = iter(drawn)
+
+    def small(self) -> int:
+        """The next number below 256."""
+        return next(self.drawn, 0)
+
+    def pair(self) -> tuple[int, int]:
+        """The next two numbers below 65536."""
+        first, second, third, fourth = (self.small() for _ in range(4))
+        return first * 256 + second, third * 256 + fourth
 
 
-@lru_cache(maxsize=64)
-def orders(rows: int) -> SearchStrategy[tuple[int, ...]]:
+def pick(options: Sequence[T], byte: int) -> T:
+    """One of the options; zero is the first."""
+    return options[byte % len(options)]
+
+
+@lru_cache(maxsize=16)
+def orders(rows: int) -> list[tuple[int, ...]]:
     """Every new order of some rows, with repeats and gaps."""
-    return one_of(*(order for count in range(1, MAX_ROWS + 1) for order in product(range(rows), repeat=count)))
+    return [order for count in range(1, MAX_ROWS + 1) for order in product(range(rows), repeat=count)]
 
 
 @dataclass
 class Draft:
     """A schedule while it is drawn: its operations so far, and what is in the caches after them."""
 
-    draw: DrawFn
+    choices: Choices
     decoder: Decoder
     source: TokenSource
     ops: tuple[Op, ...] = ()
@@ -95,49 +116,53 @@ class Draft:
         self.state = apply(op, self.state)
         self.ops = (*self.ops, op)
 
+    def tokens(self, choice: tuple[int, int], new: int, cache: int = 0) -> tuple[Row, ...]:
+        """`new` tokens for each row of a cache."""
+        content = self.state[cache]
+        return tuple(self.source.tokens(choice, row, content.length, new) for row in range(len(content.rows)))
+
     def room(self, cache: int = 0) -> int:
         """Tokens that each row of a cache can still take."""
         capacity, limit = self.state[cache].capacity, self.decoder.block_size
         return (limit if capacity is None else min(capacity, limit)) - self.state[cache].length
 
-    def tokens(self, new: int, cache: int = 0) -> tuple[Row, ...]:
-        """`new` tokens for each row of a cache."""
-        content = self.state[cache]
-        return self.source.chunk(self.draw, content.length, new, len(content.rows))
-
-    def size(self, room: int) -> int:
-        """Size of the next chunk: often 1, 2, all that fits, or a size seen before."""
+    def size(self, byte: int, room: int) -> int:
+        """Size of the next chunk: mostly small, so that more fit; often a size seen before; at times all that fits."""
         largest = min(room, MAX_CHUNK)
-        seen = {len(op.tokens[0]) for op in self.ops if isinstance(op, Extend)}
-        likely = sorted({size for size in {1, 2, largest, *seen} if size <= largest})
-        return self.draw(one_of(*likely, *range(1, largest + 1)))
+        seen = sorted({len(op.tokens[0]) for op in self.ops if isinstance(op, Extend)})
+        sizes = (1, 2, 3, *seen, 1, 2, largest // 2 or 1, largest)
+        return pick([size for size in sizes if size <= largest], byte)
 
     def start(self, max_rows: int) -> None:
-        """Start a new cache, where the decoder allocates in advance with any capacity that it can have."""
-        capacity = None
-        rows = self.draw(one_of(*range(1, max_rows + 1)))
-        if getattr(self.decoder.implementation, "preallocates", False):
-            capacity = self.draw(one_of(None, *range(1, min(self.decoder.block_size, 2 * MAX_CHUNK) + 1)))
-        self.add(Start(rows, capacity))
+        """Start a new cache; where the decoder allocates in advance, every other time with a capacity of its own."""
+        rows, own, capacity = (self.choices.small() for _ in range(3))
+        limit = min(self.decoder.block_size, 2 * MAX_CHUNK)
+        fixed = getattr(self.decoder.implementation, "preallocates", False) and own % 2
+        self.add(Start(pick(range(1, max_rows + 1), rows), 1 + capacity % limit if fixed else None))
 
-    def extend(self, cache: int = 0, room: int | None = None) -> None:
-        """Extend a cache by as many tokens as `room` or as it can take."""
-        new = self.size(self.room(cache) if room is None else room)
-        self.add(Extend(self.tokens(new, cache), cache))
+    def extend(self, room: int, cache: int = 0) -> None:
+        """Extend a cache by some of the tokens that there is room for."""
+        size, choice = self.choices.small(), self.choices.pair()
+        self.add(Extend(self.tokens(choice, self.size(size, room), cache), cache))
 
-    def operate(self, kind: type[Op], cache: int) -> None:
-        """Do an operation of a kind that is possible now."""
-        content, rows = self.state[cache], len(self.state[cache].rows)
-        if kind is Start:
-            self.start(rows)
-        elif kind is Extend:
-            self.extend(cache)
+    def operate(self, kinds: Sequence[type[Op]]) -> None:
+        """Add the operation that the next choices name, if they name one that is possible now."""
+        kind = pick(weighted(tuple(kinds)), self.choices.small())
+        cache = pick(range(len(self.state)), self.choices.small())
+        if kind is None or not self.possible(kind, cache):
+            return
+        content = self.state[cache]
+        if kind is Extend:
+            self.extend(self.room(cache), cache)
+        elif kind is Start:
+            self.start(len(content.rows))
         elif kind is Crop:
-            self.add(Crop(self.draw(one_of(*range(content.length + 1))), cache))
+            lengths = [*range(content.length), content.length, content.length, 0]
+            self.add(Crop(pick(lengths, self.choices.small()), cache))
         elif kind is Reorder:
-            self.add(Reorder(self.draw(orders(rows)), cache))
+            self.add(Reorder(pick(orders(len(content.rows)), self.choices.small()), cache))
         elif kind is Poison:
-            self.add(Poison(self.draw(one_of(*POISONS)), cache))
+            self.add(Poison(pick(POISONS, self.choices.small()), cache))
         elif kind is Fork:
             self.add(Fork(cache))
         elif kind is Reset:
@@ -152,30 +177,32 @@ class Draft:
         return kind is Reorder or self.state[cache].length > 0
 
 
-@st.composite
-def operation(draw: DrawFn, draft: Draft, kinds: tuple[type[Op], ...]) -> bool:
-    """Add one operation to a draft, or none; give whether it did. As a strategy of its own it shrinks as a whole."""
-    cache = draw(one_of(*range(len(draft.state))))
-    options = [*[Extend] * max(EXTENDS, len(kinds)), *kinds]
-    kind = draw(one_of(None, *(kind for kind in options if draft.possible(kind, cache))))
-    if kind is not None:
-        draft.operate(kind, cache)
-    return kind is not None
+@lru_cache(maxsize=64)
+def weighted(kinds: tuple[type[Op], ...]) -> list[type[Op] | None]:
+    """Kinds of operation for a slot, none first, each as often as it should come."""
+    each = max(OTHER, EXTEND // max(len(kinds), 1))
+    return [None] * EMPTY + [Extend] * EXTEND + [kind for kind in kinds for _ in range(each)]
 
 
-def fill(draft: Draft, kinds: tuple[type[Op], ...], max_rows: int) -> None:
+def fill(draft: Draft, kinds: Sequence[type[Op]], max_rows: int) -> None:
     """Start a cache, and operate on it, its forks and its neighbours."""
+    choices = draft.choices
     draft.start(max_rows)
-    while len(draft.ops) < MAX_STEPS and draft.draw(operation(draft, kinds)):
-        pass
+    for _ in range(SLOTS):
+        # Each slot has its own bytes, whether it needs them or not, so that one can be emptied without the others.
+        draft.choices = Choices(bytes(choices.small() for _ in range(SLOT)))
+        draft.operate(kinds)
+    draft.choices = choices
 
 
 def drawn(program: Callable[[Draft], None]) -> Draw:
     """Make a `Draw` of a function that fills a draft."""
 
     @st.composite
-    def schedule(draw: DrawFn, decoder: Decoder, sources: Sequence[TokenSource]) -> Schedule:
-        draft = Draft(draw, decoder, draw(one_of(*sources)))
+    def schedule(draw: DrawFn, decoder: Decoder, sources: Sources) -> Schedule:
+        choices = Choices(draw(st.binary(min_size=LENGTH, max_size=LENGTH)))
+        source = draw(pick(sources, choices.small()))
+        draft = Draft(choices, decoder, source)
         program(draft)
         return Schedule(draft.ops)
 
@@ -187,7 +214,7 @@ def schedules(*kinds: type[Op], max_rows: int = MAX_ROWS) -> Draw:
 
     def program(draft: Draft) -> None:
         offered = draft.decoder.capabilities
-        fill(draft, tuple(kind for kind in kinds if OFFERED_BY.get(kind) in {None, *offered}), max_rows)
+        fill(draft, [kind for kind in kinds if OFFERED_BY.get(kind) in {None, *offered}], max_rows)
 
     return drawn(program)
 
@@ -200,7 +227,7 @@ def rechunked() -> Draw:
         whole = draft.state[0]
         draft.add(Start(len(whole.rows), whole.capacity))
         while (past := draft.state[1].length) < whole.length:
-            new = draft.size(whole.length - past)
+            new = draft.size(draft.choices.small(), whole.length - past)
             draft.add(Extend(tuple(row[past : past + new] for row in whole.rows), 1))
 
     return drawn(program)
@@ -212,15 +239,16 @@ def twins() -> Draw:
     def program(draft: Draft) -> None:
         fill(draft, (), MAX_ROWS)
         first, *calls = draft.ops
-        cut = draft.draw(one_of(*range(draft.state[0].length + 1)))
+        length = draft.state[0].length
+        cut = pick(range(length + 1), draft.choices.small())
         draft.add(first)
+        other = draft.tokens(draft.choices.pair(), length, 1)
         for call in calls:
             assert isinstance(call, Extend)
             past, new = draft.state[1].length, len(call.tokens[0])
             kept = min(max(cut - past, 0), new)
-            fresh = draft.tokens(new, 1) if kept < new else call.tokens
-            rows = zip(call.tokens, fresh, strict=True)
-            draft.add(Extend(tuple(old[:kept] + other[kept:] for old, other in rows), 1))
+            rows = zip(call.tokens, other, strict=True)
+            draft.add(Extend(tuple(old[:kept] + row[past + kept : past + new] for old, row in rows), 1))
 
     return drawn(program)
 
@@ -229,18 +257,19 @@ def overflows() -> Draw:
     """A cache filled up to a few tokens, one attempt at more than fits, then exactly what fits."""
 
     def program(draft: Draft) -> None:
+        choices = draft.choices
         draft.start(2)
-        spare = draft.draw(one_of(*range(min(4, draft.room()))))
+        spare = pick(range(min(4, draft.room())), choices.small())
         while room := draft.room() - spare:
             largest = room if room <= MAX_CHUNK else room - MAX_CHUNK // 2
-            draft.add(Extend(draft.tokens(draft.draw(one_of(largest, *range(1, min(room, MAX_CHUNK) + 1))))))
-        draft.add(Overflow(draft.tokens(draft.draw(one_of(1, 2, 3)) + spare)))
+            new = pick([largest, *range(1, min(room, MAX_CHUNK) + 1)], choices.small())
+            draft.add(Extend(draft.tokens(choices.pair(), new)))
+        draft.add(Overflow(draft.tokens(choices.pair(), pick((1, 2, 3), choices.small()) + spare)))
         if spare:
-            draft.add(Extend(draft.tokens(spare)))
+            draft.add(Extend(draft.tokens(choices.pair(), spare)))
         elif Capability.CROP in draft.decoder.capabilities:
-            draft.operate(Crop, 0)
-            if draft.room():
-                draft.extend()
+            draft.add(Crop(pick(range(draft.state[0].length), choices.small())))
+            draft.extend(draft.room())
 
     return drawn(program)
 
@@ -250,10 +279,9 @@ def conversations(reply: int) -> Draw:
 
     def program(draft: Draft) -> None:
         draft.add(Start(1))
-        turns, more = 0, True
-        while more:
-            turns += 1
-            draft.extend(0, draft.room() - turns * reply)
-            more = draft.room() > (turns + 1) * reply and draft.draw(one_of(False, True, True))
+        for turn in range(1, 5):
+            more, room = draft.choices.small(), draft.room() - turn * reply
+            if room > 0 and (turn == 1 or more % 3):
+                draft.extend(room)
 
     return drawn(program)

@@ -1,91 +1,65 @@
 """Where the tokens of a schedule come from: any numbers, drawn text, a user's file, or one given prompt."""
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import tiktoken
 from hypothesis import strategies as st
-from hypothesis.strategies import DrawFn, SearchStrategy
+from hypothesis.strategies import SearchStrategy
 
 from kvref.errors import PromptError
 from kvref.prompts import encode
 from kvref.schedule import Row
+from kvref.strategies import MAX_CHUNK
+
+ROW = 17
+"""How far apart rows are that the same choice makes: more than a chunk, so that they are not copies of each other."""
 
 
 @dataclass(frozen=True)
 class AnyTokens:
-    """Any tokens of the vocabulary, in any order."""
+    """Any tokens of the vocabulary: zeros, equal ones, rising ones, and without order."""
 
     vocab_size: int
 
-    def chunk(self, draw: DrawFn, past: int, new: int, rows: int) -> tuple[Row, ...]:
-        """`new` tokens for each row, whatever the past. One draw of bytes makes them all: it is quick, and shrinks."""
-        del past
-        width = 1 + (self.vocab_size - 1).bit_length() // 8
-        drawn = draw(byte_strings(rows * new * width))
-        numbers = (int.from_bytes(drawn[i : i + width]) for i in range(0, len(drawn), width))
-        tokens = [number % self.vocab_size for number in numbers]
-        return tuple(tuple(tokens[i : i + new]) for i in range(0, len(tokens), new))
-
-
-@dataclass(frozen=True)
-class DrawnText:
-    """Tokens of drawn text: any characters that Unicode has, none at all, or more than fit."""
-
-    encoding: tiktoken.Encoding
-
-    def chunk(self, draw: DrawFn, past: int, new: int, rows: int) -> tuple[Row, ...]:
-        """The first `new` tokens of a drawn text for each row, repeated if it is shorter."""
-        del past
-        return tuple(self.cut(draw(texts(2 * new)), new) for _ in range(rows))
-
-    def cut(self, text: str, new: int) -> Row:
-        """Exactly `new` tokens of a text."""
-        tokens = encode(text, self.encoding)
-        return tuple((tokens * (new // len(tokens) + 1))[:new])
+    def tokens(self, choice: tuple[int, int], row: int, past: int, new: int) -> Row:
+        """A first token, and steps that grow from each to the next."""
+        first, step = choice
+        places = range(ROW * row + past, ROW * row + past + new)
+        return tuple((first + step * place * (place + 1) // 2) % self.vocab_size for place in places)
 
 
 @dataclass(frozen=True)
 class FromText:
-    """Windows of a user's text, read round its end if it is short."""
+    """Windows of a text, read round its end if it is short."""
 
-    tokens: Row
+    text: Row
 
-    def chunk(self, draw: DrawFn, past: int, new: int, rows: int) -> tuple[Row, ...]:
-        """`new` tokens from any place of the text for each row."""
+    def tokens(self, choice: tuple[int, int], row: int, past: int, new: int) -> Row:
+        """A window from any place."""
         del past
-        starts = [draw(st.integers(0, len(self.tokens) - 1)) for _ in range(rows)]
-        return tuple(tuple(self.tokens[(start + i) % len(self.tokens)] for i in range(new)) for start in starts)
+        start = choice[0] * 65536 + choice[1] + ROW * row
+        return tuple(self.text[(start + i) % len(self.text)] for i in range(new))
 
 
 @dataclass(frozen=True)
 class FromPrompt:
     """One given prompt: every row begins with it, and goes on with any tokens."""
 
-    tokens: Row
+    prompt: Row
     rest: AnyTokens
 
-    def chunk(self, draw: DrawFn, past: int, new: int, rows: int) -> tuple[Row, ...]:
-        """The tokens that the prompt has at these positions."""
-        given = self.tokens[past : past + new]
-        if len(given) == new:
-            return (given,) * rows
-        return tuple(given + more for more in self.rest.chunk(draw, past, new - len(given), rows))
+    def tokens(self, choice: tuple[int, int], row: int, past: int, new: int) -> Row:
+        """The tokens that the prompt has at these positions, and others behind its end."""
+        given = self.prompt[past : past + new]
+        return given + self.rest.tokens(choice, row, past + len(given), new - len(given))
+
+
+def drawn_text(encoding: tiktoken.Encoding) -> SearchStrategy[FromText]:
+    """Texts of any characters that Unicode has, empty, short or longer than what is asked of them."""
+    return st.text(max_size=2 * MAX_CHUNK).map(lambda text: FromText(tuple(encode(text, encoding))))
 
 
 def require_prompt(tokens: Row, block_size: int) -> None:
     """Refuse a prompt that is longer than the model's context."""
     if len(tokens) > block_size:
         raise PromptError(f"the prompt has {len(tokens)} tokens and the context {block_size}: shorten the prompt")
-
-
-@lru_cache(maxsize=256)
-def byte_strings(size: int) -> SearchStrategy[bytes]:
-    """Byte strings of one size."""
-    return st.binary(min_size=size, max_size=size)
-
-
-@lru_cache(maxsize=64)
-def texts(max_size: int) -> SearchStrategy[str]:
-    """Texts of any characters up to some size."""
-    return st.text(max_size=max_size)

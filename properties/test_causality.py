@@ -2,7 +2,7 @@
 
 from kvref.decoder import Capability, Decoder
 from kvref.finding import LawBroken, expect, expect_keys_values, expect_logits, expect_same
-from kvref.law import law, saw
+from kvref.law import Check, law, saw
 from kvref.schedule import Content, Schedule
 from kvref.strategies import schedules, twins
 from kvref.trace import Step, as_tensor, first_rows, play, prefilled
@@ -108,10 +108,10 @@ def common(first: Content, second: Content) -> int:
     return min(next((i for i, (a, b) in enumerate(zip(*pair, strict=False)) if a != b), len(pair[1])) for pair in pairs)
 
 
-def fails(check: object, decoder: Decoder, schedule: Schedule) -> bool:
+def fails(check: Check, decoder: Decoder, schedule: Schedule) -> bool:
     """Whether a check raises `LawBroken`."""
     try:
-        check(decoder, schedule)  # type: ignore[operator]
+        check(decoder, schedule)
     except LawBroken:
         return True
     return False

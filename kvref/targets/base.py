@@ -6,12 +6,13 @@ from functools import lru_cache
 from typing import Protocol, runtime_checkable
 
 import torch
+from hypothesis import strategies as st
 
 from kvref.decoder import Capability, Decoder
 from kvref.prompts import BYTE_VOCAB, byte_encoding, encode, encoding_for
 from kvref.schedule import Row
-from kvref.strategies import TokenSource
-from kvref.tokens import AnyTokens, DrawnText, FromPrompt, FromText, require_prompt
+from kvref.strategies import Sources
+from kvref.tokens import AnyTokens, FromPrompt, FromText, drawn_text, require_prompt
 from kvref.verdict import NATIVE, Lens
 
 
@@ -26,7 +27,7 @@ class Bench:
     flags: str = ""
     """Command-line flags that set up the same bench."""
 
-    def sources(self, decoder: Decoder) -> tuple[TokenSource, ...]:
+    def sources(self, decoder: Decoder) -> Sources:
         """Where tokens for a decoder come from: the user's prompt, the user's text, or whatever can be drawn.
 
         Raises `PromptError` where the prompt or the text does not fit the decoder.
@@ -35,10 +36,11 @@ class Bench:
         if self.prompt is not None:
             tokens = tokens_of(self.prompt, decoder.vocab_size)
             require_prompt(tokens, decoder.block_size)
-            return (FromPrompt(tokens, anything),)
+            return [st.just(FromPrompt(tokens, anything))]
         if self.text is not None:
-            return (FromText(tokens_of(self.text, decoder.vocab_size)),)
-        return (anything, DrawnText(byte_encoding())) if decoder.vocab_size >= BYTE_VOCAB else (anything,)
+            return [st.just(FromText(tokens_of(self.text, decoder.vocab_size)))]
+        text = [drawn_text(byte_encoding())] if decoder.vocab_size >= BYTE_VOCAB else []
+        return [st.just(anything), *text]
 
 
 @lru_cache(maxsize=8)
@@ -64,7 +66,7 @@ class OneDecoder:
         """What it offers."""
         return self.decoder.capabilities
 
-    def sources(self, decoder: Decoder) -> tuple[TokenSource, ...]:
+    def sources(self, decoder: Decoder) -> Sources:
         """The user's text or prompt, or any tokens."""
         return self.bench.sources(decoder)
 
@@ -91,6 +93,6 @@ class Target(Protocol):
         """What every decoder of this target offers."""
         ...
 
-    def sources(self, decoder: Decoder) -> tuple[TokenSource, ...]:
+    def sources(self, decoder: Decoder) -> Sources:
         """Where the tokens for one of the decoders come from; the first is the simplest."""
         ...

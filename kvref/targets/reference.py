@@ -16,7 +16,7 @@ from kvref.gpt2 import GPT, GPTConfig
 from kvref.prompts import BYTE_VOCAB
 from kvref.protocol import Logits, Tokens
 from kvref.schedule import count
-from kvref.strategies import TokenSource
+from kvref.strategies import Sources
 from kvref.targets.base import Bench
 
 SHAPES = (
@@ -172,7 +172,7 @@ class ReferenceTarget:
         """One decoder for each shape and set of weights."""
         return [self.decoder(self.fitted(shape), seed) for shape in SHAPES for seed in range(SEEDS)]
 
-    def sources(self, decoder: Decoder) -> tuple[TokenSource, ...]:
+    def sources(self, decoder: Decoder) -> Sources:
         """The user's text or prompt, or any tokens."""
         return self.bench.sources(decoder)
 

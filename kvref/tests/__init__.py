@@ -1,0 +1,1 @@
+"""Tests of the tool. The laws of caches are in `properties/`."""

@@ -1,0 +1,97 @@
+"""Each law is seen to fail on a fault, and each fault to break a law by its check and not by a crash."""
+
+import pytest
+
+from kvref.bug import catalogue
+from kvref.finding import LawBroken
+from kvref.law import Effort, Status, Watch, laws
+from kvref.schedule import Extend, Schedule, Start
+from kvref.tests.helpers import BENCH, reference, try_law, variant
+from kvref.tests.mutants import CATALOGUED, KILLERS, RunsThePrefixAgain
+from kvref.trace import run
+
+PLANTED = [(law, fault) for law, faults in KILLERS.items() for fault in faults]
+LISTED = [(law, bug) for law, bugs in CATALOGUED.items() for bug in bugs]
+
+
+def test_every_law_has_a_fault_that_breaks_it() -> None:
+    assert set(laws()) == KILLERS.keys() | CATALOGUED.keys()
+
+
+@pytest.mark.parametrize(("law", "fault"), PLANTED, ids=[f"{law}-{fault.__name__}" for law, fault in PLANTED])
+def test_a_planted_fault_breaks_the_law(law: str, fault: type) -> None:
+    outcome = try_law(law, variant(fault))
+    assert outcome.status is Status.BROKEN, outcome.reason
+
+
+@pytest.mark.parametrize(("law", "bug"), LISTED)
+def test_a_catalogued_bug_breaks_the_law(law: str, bug: str) -> None:
+    outcome = try_law(law, bug)
+    assert outcome.status is Status.BROKEN, outcome.reason
+
+
+@pytest.mark.parametrize("bug", catalogue())
+def test_a_bug_is_alive(bug: str) -> None:
+    outcome = try_law("no-operation-makes-logits-differ-from-uncached-ones", bug)
+    assert outcome.finding is not None
+    assert outcome.finding.divergence.gap is not None
+    assert outcome.finding.divergence.gap > 1e-3
+
+
+def test_a_cache_that_runs_the_prefix_again_is_right_in_every_logit() -> None:
+    """Only a count can see this one."""
+    outcome = try_law("cached-logits-equal-uncached-logits", variant(RunsThePrefixAgain))
+    assert outcome.status is Status.HELD
+
+
+def test_a_law_that_never_meets_its_case_is_vacuous() -> None:
+    outcome = try_law("a-fork-and-its-origin-never-meet", reference(), Effort(examples=1))
+    assert outcome.status is Status.VACUOUS
+    assert "both branches of a fork go on" in outcome.reason
+
+
+def test_a_law_without_its_capability_is_skipped_with_the_reason() -> None:
+    outcome = try_law("free-slots-do-not-matter", reference("growing"))
+    assert outcome.status is Status.SKIPPED
+    assert outcome.reason == "the target offers no poison"
+
+
+def test_a_crash_is_reported_but_breaks_no_law() -> None:
+    """Cropping a stale cache to the length it should have raises, and proves nothing about batching."""
+    outcome = try_law("a-row-alone-equals-the-row-in-a-batch", "stale-cache")
+    assert outcome.status is Status.RAISED
+    assert "cannot keep" in outcome.reason
+
+
+def test_one_seed_finds_the_same_thing_twice() -> None:
+    first, second = (try_law("crop-equals-never-having-appended", "unmasked-chunk", Effort()) for _ in range(2))
+    assert str(first.finding) == str(second.finding)
+    assert (first.examples, first.killed_after) == (second.examples, second.killed_after)
+
+
+def test_a_search_that_runs_out_of_time_says_so() -> None:
+    outcome = try_law("crop-equals-never-having-appended", reference(), Effort(max_seconds=0.0))
+    assert outcome.status is Status.CUT_SHORT
+    assert outcome.examples == 0
+
+
+def test_a_finding_outlives_the_time_limit() -> None:
+    """Hypothesis replays what failed; the limit must not make that replay pass."""
+    law = laws()["cached-logits-equal-uncached-logits"]
+    decoder = catalogue()["missing-position-offset"].target(BENCH).decoders()[0]
+    failing, other = (Schedule((Start(1), *[Extend(((0,),))] * times)) for times in (2, 3))
+    watch = Watch(law)
+    with pytest.raises(LawBroken):
+        watch.attempt(decoder, failing)
+    watch.deadline = 0.0
+    with pytest.raises(LawBroken):
+        watch.attempt(decoder, failing)
+    watch.attempt(decoder, other)
+    assert watch.cut_short
+
+
+def test_the_schedule_of_a_finding_is_all_it_takes() -> None:
+    finding = try_law("cached-logits-equal-uncached-logits", "missing-position-offset", Effort()).finding
+    assert finding is not None
+    healthy = reference().decoders()[0]
+    assert len(run(healthy, finding.schedule).logits) == len(finding.schedule)

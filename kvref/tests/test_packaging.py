@@ -1,0 +1,64 @@
+"""What is installed, exported and printed agrees with what is there."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import kvref
+from kvref import bugs, properties
+from kvref.law import Effort, laws
+from kvref.tests.helpers import try_law
+
+ROOT = Path(kvref.__path__[0]).resolve().parent
+PROJECT = ROOT / "pyproject.toml"
+
+pytestmark = pytest.mark.skipif(not PROJECT.exists(), reason="installed without its repository")
+
+
+def test_every_package_is_listed() -> None:
+    listed = set(tomllib.loads(PROJECT.read_text())["tool"]["setuptools"]["packages"])
+    found = {
+        ".".join(path.parent.relative_to(ROOT).parts)
+        for path in (ROOT / "kvref").rglob("__init__.py")
+        if "tests" not in path.parts
+    }
+    assert listed == found | {"kvref.properties", "kvref.bugs"}
+
+
+def test_the_exported_names_are_sorted_and_all_there() -> None:
+    assert kvref.__all__ == sorted(kvref.__all__, key=lambda name: (not name.isupper(), not name[0].isupper(), name))
+    assert all(getattr(kvref, name) is not None for name in kvref.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = kvref.nonsense
+
+
+def test_every_family_of_laws_is_listed() -> None:
+    files = {path.stem.removeprefix("test_") for path in Path(properties.__path__[0]).glob("test_*.py")}
+    assert set(properties.FAMILIES) == files
+
+
+def test_every_law_says_what_it_is_why_it_breaks_and_what_it_must_see() -> None:
+    for law in laws().values():
+        assert law.sentence.endswith((".", "gives.", "are."))
+        assert len((law.check.__doc__ or "").split("\n\n")) >= 2 or "without one" in law.sentence
+        assert law.must_see
+
+
+def test_the_readme_names_the_laws_and_bugs_that_there_are() -> None:
+    readme = (ROOT / "README.md").read_text()
+    for name in re.findall(r"bug:([a-z-]+)", readme):
+        assert (Path(bugs.__path__[0]) / f"{name.replace('-', '_')}.py").exists()
+    for name in re.findall(r"--law ([a-z0-9-]+)", readme):
+        assert name in laws()
+    assert f"{len(laws())} laws" in readme
+
+
+def test_the_finding_in_the_readme_is_what_is_printed() -> None:
+    shown = re.search(
+        r"```console\n\$ kvref check bug:(\S+) --law (\S+)\n(.*?)```", (ROOT / "README.md").read_text(), re.S
+    )
+    assert shown is not None
+    bug, law, finding = shown.groups()
+    assert finding.strip() == str(try_law(law, bug, Effort()).finding)

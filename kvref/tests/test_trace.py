@@ -1,0 +1,114 @@
+"""The interpreter, the ledger, the oracle, and how a divergence reads."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from kvref.decoder import Decoder, DecoderRaised
+from kvref.errors import TargetError
+from kvref.finding import LawBroken, expect_keys_values, expect_logits
+from kvref.locate import locate
+from kvref.schedule import Crop, Extend, Fork, Overflow, Reorder, Reset, Schedule, Start
+from kvref.targets.reference import GrowingDecoder
+from kvref.tests.helpers import tiny
+from kvref.trace import Ledger, Uncached, play, run
+from kvref.verdict import NATIVE, SAME_BITS, gaps
+
+SCHEDULE = Schedule(
+    (
+        Start(2),
+        Extend(((1, 2, 3), (4, 5, 6))),
+        Fork(),
+        Crop(2, 1),
+        Reorder((1, 0), 1),
+        Extend(((0,), (1,)), 1),
+        Reset(0),
+        Extend(((5, 5),) * 2, 0),
+    )
+)
+
+
+@pytest.fixture
+def decoder() -> Decoder:
+    return Decoder(GrowingDecoder(tiny()), "mine")
+
+
+def test_a_trace_has_the_logits_and_the_passes_of_each_layer(decoder: Decoder) -> None:
+    trace = run(decoder, SCHEDULE)
+    shapes = [None if logits is None else tuple(logits.shape) for logits in trace.logits]
+    assert shapes == [None, (2, 3, 7), None, None, None, (2, 1, 7), None, (2, 2, 7)]
+    assert dict(trace.ledger.forwarded) == {0: 12, 1: 12}
+
+
+def test_the_ledger_leaves_out_what_is_run_aside(decoder: Decoder) -> None:
+    tokens = torch.zeros(2, 3, dtype=torch.long)
+    with Ledger(decoder) as ledger:
+        decoder.full(tokens)
+        with ledger.aside():
+            decoder.full(tokens)
+    decoder.full(tokens)
+    assert dict(ledger.forwarded) == {0: 6, 1: 6}
+
+
+def test_the_oracle_agrees_with_every_step_of_a_healthy_decoder(decoder: Decoder) -> None:
+    oracle = Uncached(decoder, SCHEDULE)
+    for step in play(decoder, SCHEDULE):
+        if step.new:
+            expect_logits(step, oracle.logits(step), "uncached")
+
+
+def test_a_refusal_is_kept_and_a_crash_names_its_step(decoder: Decoder) -> None:
+    *_, last = play(decoder, Schedule((Start(), Overflow(((0,) * 9,)))))
+    assert "9 new tokens onto 0 cached ones" in str(last.refusal)
+    with pytest.raises(DecoderRaised, match="step raised ContextOverflow") as raised:
+        list(play(decoder, Schedule((Start(), Extend(((0,) * 9,))))))
+    assert raised.value.step == 1
+
+
+def test_a_divergence_names_the_first_position_and_then_row(decoder: Decoder) -> None:
+    steps = [step for step in play(decoder, SCHEDULE) if step.new]
+    step = steps[0]
+    assert step.logits is not None
+    want = step.logits.clone()
+    want[1, 1, 4] += 1.0
+    want[0, 2, 0] += 9.0
+    with pytest.raises(LawBroken, match=r"step 2, row 1, position 1: the logit of token 4 is .*, but .* elsewhere"):
+        expect_logits(step, want, "elsewhere")
+
+
+def test_keys_of_another_shape_are_a_divergence(decoder: Decoder) -> None:
+    step = next(step for step in play(decoder, SCHEDULE) if step.new)
+    layers = step.keys_values()
+    assert layers is not None
+    with pytest.raises(LawBroken, match=r"keys of layer 0 have shape \(2, 2, 3, 4\), not \(2, 2, 2, 4\)"):
+        expect_keys_values(step, layers, [(k[:, :, :2], v[:, :, :2]) for k, v in layers], "of two")
+
+
+def test_a_healthy_cache_has_nothing_to_locate(decoder: Decoder) -> None:
+    said = locate(decoder, SCHEDULE, len(SCHEDULE) - 1)
+    assert said is not None
+    assert said.startswith("the keys and values are those of one prefill")
+
+
+def test_gaps_are_relative_to_the_largest_and_never_hide_what_is_not_finite() -> None:
+    want = torch.tensor([[1.0, -4.0], [2.0, 0.0], [torch.nan, 0.0], [torch.inf, 0.0]], dtype=torch.float64)[:2]
+    got = want.clone()
+    got[1, 0] = 3.0
+    assert gaps(got, want).tolist() == [0.0, 0.25]
+    for value in (torch.nan, torch.inf):
+        got[1, 0] = value
+        assert gaps(got, want).tolist() == [0.0, torch.inf]
+        assert gaps(got, got)[1] == (0.0 if value == torch.inf else torch.inf)
+
+
+def test_the_same_bits_are_asked_for_where_things_are_copied() -> None:
+    one = torch.ones(1, 1, dtype=torch.float64)
+    assert gaps(one * (1 + 1e-15), one) > SAME_BITS.bound
+    assert gaps(one * (1 + 1e-15), one) < NATIVE.bound
+
+
+def test_a_decoder_without_the_three_methods_is_refused() -> None:
+    nothing: Any = object()
+    with pytest.raises(TargetError, match="mine has no `vocab_size`"):
+        Decoder(nothing, "mine")
