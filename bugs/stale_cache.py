@@ -19,7 +19,7 @@ bug = Bug(
     StaleCache,
     family="write",
     wrong="Only the first call is kept; what later calls append is dropped when they return.",
-    trigger="the second call after a call onto a past",
+    trigger="any call after the first one onto a past",
     witnesses=(
         "https://github.com/ggml-org/llama.cpp/pull/11445",
         "https://github.com/huggingface/transformers/pull/46572",

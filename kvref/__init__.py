@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from kvref.decoder import Capability, Decoder
     from kvref.finding import Divergence, Finding, LawBroken
     from kvref.gpt2 import GPT, SIZES, GPTConfig
-    from kvref.law import Effort, Law, Outcome, Status, law, laws, saw, search
+    from kvref.law import Law, law, laws, saw
     from kvref.schedule import Schedule
+    from kvref.search import Effort, Outcome, Status, search
     from kvref.targets import Bench, Target
     from kvref.trace import Trace, play, run
     from kvref.verdict import Lens
@@ -27,8 +28,9 @@ _HOMES = {
     "kvref.decoder": ("Capability", "Decoder"),
     "kvref.finding": ("Divergence", "Finding", "LawBroken"),
     "kvref.gpt2": ("GPT", "SIZES", "GPTConfig"),
-    "kvref.law": ("Effort", "Law", "Outcome", "Status", "law", "laws", "saw", "search"),
+    "kvref.law": ("Law", "law", "laws", "saw"),
     "kvref.schedule": ("Schedule",),
+    "kvref.search": ("Effort", "Outcome", "Status", "search"),
     "kvref.targets": ("Bench", "Target"),
     "kvref.trace": ("Trace", "play", "run"),
     "kvref.verdict": ("Lens",),

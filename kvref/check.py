@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 
 from kvref.bug import Bug
-from kvref.law import Effort, Law, Outcome, Status, search
+from kvref.law import Law
+from kvref.search import Effort, Outcome, Status, search
 from kvref.targets import Bench, Target
 
 Tick = Callable[[str, int], None]
@@ -62,10 +63,10 @@ def kill(bugs: Iterable[Bug], laws: Sequence[Law], effort: Effort, bench: Bench,
         yield Kill(bug, caught, tried, perf_counter() - begun)
 
 
-def exit_code(outcomes: Sequence[Outcome], kills: Sequence[Kill] = ()) -> int:
+def exit_code(outcomes: Sequence[Outcome], kills: Sequence[Kill] = (), *, stopped: bool = False) -> int:
     """0 when everything holds and every bug is caught, 1 for a finding, 4 when something was left undecided."""
     statuses = {outcome.status for outcome in outcomes}
     if statuses & {Status.BROKEN, Status.RAISED} or any(kill.outcome is None for kill in kills):
         return 1
     undecided = statuses & {Status.VACUOUS, Status.CUT_SHORT}
-    return 4 if undecided or Status.HELD not in statuses else 0
+    return 4 if stopped or undecided or Status.HELD not in statuses else 0

@@ -17,12 +17,17 @@ EXIT_CODES = "Exit codes: 0 all hold, 1 finding, 2 bad input, 3 kvref broke, 4 i
 WEIGHTS_SECONDS = 300.0
 """Time limit for a checkpoint, where none is asked for: its passes may be a thousand times those of a tiny shape."""
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.callback(invoke_without_command=True)
-def root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+def root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
     """Test KV caches: a decoder has to give the same logits with its cache as without."""
+    if context.invoked_subcommand is None and not version:
+        raise BadInput("give a command, such as `kvref check`; see `kvref --help`")
     if version:
         from kvref import __version__
 
@@ -46,20 +51,23 @@ def check(
     ] = None,
     text: Annotated[Path | None, typer.Option(help="UTF-8 file to draw prompts from.")] = None,
     prompt: Annotated[str | None, typer.Option(help="Prompt that every row begins with.")] = None,
-    cache: Annotated[str | None, typer.Option(help="Cache of the reference: growing or static; else both.")] = None,
+    cache: Annotated[
+        str | None,
+        typer.Option(help="growing or static, for the reference and models derived from it; else both."),
+    ] = None,
     law: Annotated[list[str] | None, typer.Option(help="Only this law; may be given again.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    examples: Annotated[int, typer.Option(min=1, help="Schedules to try for each law.")] = 60,
+    examples: Annotated[int, typer.Option(min=1, help="Schedules to try for each law; too few miss its cases.")] = 60,
     seed: Annotated[int, typer.Option(min=0, help="The same seed draws the same schedules.")] = 0,
     max_time: Annotated[
         float | None,
-        typer.Option(min=1, help="Seconds for all laws together; 300 with --weights, else no limit."),
+        typer.Option(min=1, help="Seconds for all laws together, shared evenly; 300 with --weights, else no limit."),
     ] = None,
 ) -> None:
-    """Try every law on a target, and print the smallest schedule that breaks one."""
+    """Try every law on a target, and show what breaks one."""
     from kvref.device import resolve_device
-    from kvref.law import Effort
     from kvref.prompts import read_text
+    from kvref.search import Effort
     from kvref.targets import Bench
 
     if target is not None and weights is not None:
@@ -69,11 +77,12 @@ def check(
     if cache not in (None, "growing", "static"):
         raise BadInput(f"there is no {cache!r} cache; give growing or static")
     laws = choose_laws(law or [])
-    flags = flags_of(device=None if device == "auto" else device, text=text, prompt=prompt)
+    flags = flags_of(device=None if device == "auto" else device, text=text, prompt=prompt, cache=cache)
     bench = Bench(resolve_device(device), text=None if text is None else read_text(text), prompt=prompt, flags=flags)
     limit = max_time if max_time is not None or weights is None else WEIGHTS_SECONDS
     targets = choose_targets(target, weights, bench, cache)
-    raise typer.Exit(run(targets, laws, Effort(examples, seed), limit, bench, whole=target is None and weights is None))
+    whole = not (target or weights or cache or law)
+    raise typer.Exit(run(targets, laws, Effort(examples, seed), limit, bench, whole=whole))
 
 
 def choose_laws(names: list[str]) -> "list[Law]":
@@ -86,7 +95,8 @@ def choose_laws(names: list[str]) -> "list[Law]":
     for name in names:
         if name not in known:
             near = get_close_matches(name, known, 1, cutoff=0.3)
-            raise BadInput(f"there is no law {name!r}" + (f"; did you mean {near[0]}?" if near else ""))
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            raise BadInput(f"there is no law {name!r}; {hint}")
     return [known[name] for name in names] or list(known.values())
 
 
@@ -119,8 +129,8 @@ def run(
     from kvref.bug import catalogue
     from kvref.check import Kill, exit_code, kill
     from kvref.check import check as check_laws
-    from kvref.law import Outcome
     from kvref.report import Report
+    from kvref.search import Outcome
 
     report, begun = Report(Console(highlight=False)), perf_counter()
     outcomes, kills = list[Outcome](), list[Kill]()
@@ -141,11 +151,7 @@ def run(
     report.sum(outcomes, kills, perf_counter() - begun)
     if stopped:
         report.line("stopped before the end; what is above was done")
-    return (
-        max(exit_code(outcomes, kills), 4)
-        if stopped and exit_code(outcomes, kills) != 1
-        else exit_code(outcomes, kills)
-    )
+    return exit_code(outcomes, kills, stopped=stopped)
 
 
 def flags_of(**options: object) -> str:

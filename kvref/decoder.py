@@ -5,13 +5,14 @@ What else its cache can do is a *capability*: one more method, of the name and f
 needs a capability which the decoder lacks is skipped, visibly.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from kvref.cache import Rows
@@ -20,9 +21,16 @@ from kvref.generate import Session, generate_cached
 from kvref.protocol import Conversation, Implementation, Logits, Sampler, Tokens
 from kvref.verdict import NATIVE, Lens
 
+T = TypeVar("T")
+
 
 class Capability(StrEnum):
-    """What a decoder may offer beyond `Implementation`: a method of this name, in the form that `Decoder` shows."""
+    """What a decoder may offer beyond `Implementation`: a method of this name, in the form that `Decoder` shows.
+
+    `batch` alone is no method: every decoder offers batches, unless its `max_batch` is 1.
+    """
+
+    BATCH = "batch"
 
     LENGTH = "length"
     KEYS_VALUES = "keys_values"
@@ -39,14 +47,45 @@ class Capability(StrEnum):
     WITHOUT_MASK = "without_mask"
 
 
+SIZES: dict[Capability, tuple[str, ...]] = {
+    Capability.KEYS_VALUES: ("n_layer",),
+    Capability.BYTES: ("n_layer", "n_kv_head", "head_dim", "dtype"),
+    Capability.TENSORS: ("n_layer", "n_kv_head", "head_dim", "dtype"),
+    Capability.WITHOUT_MASK: ("n_layer",),
+}
+"""Sizes that an implementation has to declare for what it offers."""
+
+
 class DecoderRaised(Exception):
     """The decoder under test raised where it should have answered. The cause is its own exception."""
 
-    def __init__(self, call: str, error: Exception) -> None:
+    def __init__(self, call: str, error: BaseException) -> None:
         super().__init__(f"{call} raised {type(error).__name__}: {error}")
         self.call = call
         self.error = error
         self.step: int | None = None
+
+
+class Misshapen(DecoderRaised):
+    """The decoder answered, with something that is no tensor of logits."""
+
+
+class GuardedConversation:
+    """A conversation of the decoder under test, each call of which is guarded as the decoder's own are."""
+
+    def __init__(self, decoder: "Decoder", conversation: Conversation) -> None:
+        self.decoder, self.conversation = decoder, conversation
+
+    def feed(self, tokens: Tokens) -> Float[Tensor, "batch vocab_size"]:
+        """Run what is new, and give the logits of its last token."""
+        last: Any = self.decoder.guard("feed", lambda: self.conversation.feed(tokens))
+        if isinstance(last, Tensor) and last.ndim == 2:
+            last = last[:, None]
+        return self.decoder.require_logits("feed", tokens[:, :1], last)[:, 0]
+
+    def reply(self, max_new_tokens: int, sampler: Sampler) -> list[list[int]]:
+        """Tokens sampled as the answer."""
+        return self.decoder.guard("reply", lambda: self.conversation.reply(max_new_tokens, sampler))
 
 
 class Decoder:
@@ -58,18 +97,20 @@ class Decoder:
     """
 
     def __init__(self, implementation: Implementation, name: str = "decoder", lens: Lens = NATIVE) -> None:
-        for needed in ("vocab_size", "block_size", "full", "start", "step"):
-            if not hasattr(implementation, needed):
-                raise TargetError(
-                    f"{name} has no `{needed}`; a decoder needs vocab_size, block_size, full, start, step"
-                )
+        for needed in ("full", "start", "step"):
+            if not callable(getattr(implementation, needed, None)):
+                raise TargetError(f"{name} has no `{needed}`; a decoder has vocab_size, block_size, full, start, step")
         self.implementation = implementation
         self.name = name
         self.lens = lens
-        self.vocab_size = implementation.vocab_size
-        self.block_size = implementation.block_size
-        self.capabilities = frozenset(c for c in Capability if callable(getattr(implementation, c, None)))
-        self.seconds = 0.0
+        self.vocab_size = self.size("vocab_size")
+        self.block_size = self.size("block_size")
+        self.max_batch: int | None = getattr(implementation, "max_batch", None)
+        self.preallocates = bool(getattr(implementation, "preallocates", False))
+        self.capabilities = frozenset(c for c in Capability if offers(implementation, c))
+        for needed in {size for capability in self.capabilities for size in SIZES.get(capability, ())}:
+            self.size(needed)
+        self.seconds, self.calls, self.tokens = 0.0, 0, 0
 
     def __repr__(self) -> str:
         return self.name
@@ -81,7 +122,7 @@ class Decoder:
 
     def full(self, tokens: Tokens) -> Logits:
         """Logits of one uncached pass over whole sequences."""
-        return self._logits("full", tokens, self._call("full", tokens))
+        return self.require_logits("full", tokens, self._call("full", tokens))
 
     def start(self, batch: int, capacity: int | None = None) -> Any:
         """Handle of an empty cache."""
@@ -89,28 +130,36 @@ class Decoder:
 
     def step(self, cache: Any, tokens: Tokens) -> tuple[Logits, Any]:
         """Logits of every new token, and the handle of the cache with these tokens in it."""
-        logits, cache = self._call("step", cache, tokens)
-        return self._logits("step", tokens, logits), cache
+        answer = self._call("step", cache, tokens)
+        if not isinstance(answer, tuple | list) or len(cast("list[Any]", answer)) != 2:
+            raise Misshapen("step", TypeError("it must give (logits, cache)"))
+        logits, cache = cast("list[Any]", answer)
+        return self.require_logits("step", tokens, logits), cache
 
     def length(self, cache: Any) -> int:
         """Tokens in the cache."""
-        return self._call("length", cache)
+        return self._number("length", self._call("length", cache))
 
     def keys_values(self, cache: Any, layer: int) -> tuple[Rows, Rows]:
         """Keys and values of the cached tokens in one layer; `n_layer` says how many layers there are."""
-        return self._call("keys_values", cache, layer)
+        pair: Any = self._call("keys_values", cache, layer)
+        parts = cast("list[Any]", pair) if isinstance(pair, tuple | list) else []
+        if [getattr(part, "ndim", None) for part in parts] != [4, 4]:
+            raise Misshapen("keys_values", TypeError("it must give two tensors, each batch n_kv_head seq head_dim"))
+        keys, values = (torch.as_tensor(part) for part in parts)
+        return keys, values
 
     def bytes(self, cache: Any) -> int:
         """Memory that the cache holds. `n_kv_head`, `head_dim` and `dtype` say what it has to be."""
-        return self._call("bytes", cache)
+        return self._number("bytes", self._call("bytes", cache))
 
     def tensors(self, cache: Any) -> list[Tensor]:
         """Every tensor that the cache keeps alive."""
-        return self._call("tensors", cache)
+        return self._list("tensors", self._call("tensors", cache), Tensor)
 
     def layers(self) -> list[nn.Module]:
         """The modules that each token passes once, whose first argument is `batch new ...`."""
-        return self._call("layers")
+        return self._list("layers", self._call("layers"), nn.Module)
 
     def crop(self, cache: Any, length: int) -> Any:
         """Keep the first `length` tokens."""
@@ -140,32 +189,67 @@ class Decoder:
 
     def session(self) -> Conversation:
         """Open a conversation of one row: its own, or else kvref's over its cache."""
-        return self._call("session") if Capability.SESSION in self.capabilities else Session(self)
+        if Capability.SESSION in self.capabilities:
+            return GuardedConversation(self, self._call("session"))
+        return Session(self)
 
     def without_mask(self) -> "Decoder":
         """Give the same weights with every token seeing every other, as a control."""
-        return Decoder(self._call("without_mask"), f"{self.name} without its mask", self.lens)
+        other = self._call("without_mask")
+        try:
+            return Decoder(other, f"{self.name} without its mask", self.lens)
+        except TargetError as error:
+            raise Misshapen("without_mask", error) from error
 
     def size(self, name: str) -> Any:
-        """Read a size that a capability needs declared: n_layer, n_kv_head, head_dim, dtype or preallocates."""
+        """Read a size that a capability needs declared: n_layer, n_kv_head, head_dim or dtype."""
         try:
-            return getattr(self.implementation, name)
+            value = getattr(self.implementation, name)
         except AttributeError:
-            raise TargetError(f"{self.name} does not declare `{name}`, which one of its capabilities needs") from None
+            raise TargetError(f"{self.name} does not declare `{name}`, which it needs or what it offers") from None
+        except Exception as error:
+            raise TargetError(f"{self.name}: reading `{name}` raised {type(error).__name__}: {error}") from error
+        kind = torch.dtype if name == "dtype" else int
+        if not isinstance(value, kind) or (isinstance(value, int) and value < 1):
+            wanted = "a torch.dtype" if name == "dtype" else "a whole number of at least 1"
+            raise TargetError(f"{self.name}: `{name}` is {value!r}; it must be {wanted}")
+        return value
 
-    def _call(self, name: str, *args: Any) -> Any:
+    def guard(self, name: str, call: Callable[..., T], *args: Any) -> T:
+        """Call something of the implementation: under the lens, on the clock, with its exceptions marked."""
         with self._clock(), torch.no_grad(), self.lens.numerics():
             try:
-                return getattr(self.implementation, name)(*args)
-            except Exception as error:
+                return call(*args)
+            except (Exception, SystemExit) as error:
                 raise DecoderRaised(name, error) from error
 
-    def _logits(self, call: str, tokens: Tokens, logits: object) -> Logits:
+    def require_logits(self, call: str, tokens: Tokens, logits: object) -> Logits:
+        """Refuse an answer that is no tensor of logits, `batch new vocab_size`, in the lens's dtype."""
+        self.calls += 1
+        self.tokens += tokens.numel()
         want = (*tokens.shape, self.vocab_size)
-        if not isinstance(logits, Tensor) or logits.shape != want:
-            got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-            raise DecoderRaised(call, TypeError(f"logits must be a tensor of shape {want}, not {got}"))
+        if not isinstance(logits, Tensor):
+            raise Misshapen(call, TypeError(f"logits must be a tensor, not {type(logits).__name__}"))
+        if logits.shape != want:
+            raise Misshapen(call, TypeError(f"logits must have shape {want}, not {tuple(logits.shape)}"))
+        if logits.dtype != self.lens.dtype:
+            raise Misshapen(call, TypeError(f"logits must be {self.lens.dtype}, not {logits.dtype}"))
         return logits
+
+    def _number(self, call: str, answer: Any) -> int:
+        if isinstance(answer, int) or (isinstance(answer, Tensor) and answer.numel() == 1):
+            return int(answer)
+        raise Misshapen(call, TypeError(f"it must give a whole number, not {type(answer).__name__}"))
+
+    def _list(self, call: str, answer: Any, kind: type[T]) -> list[T]:
+        if isinstance(answer, Iterable):
+            parts = list(cast("Iterable[Any]", answer))
+            if all(isinstance(part, kind) for part in parts):
+                return parts
+        raise Misshapen(call, TypeError(f"it must give a list of {kind.__name__}s"))
+
+    def _call(self, name: str, *args: Any) -> Any:
+        return self.guard(name, getattr(self.implementation, name), *args)
 
     @contextmanager
     def _clock(self) -> Generator[None]:
@@ -176,3 +260,11 @@ class Decoder:
             if self.device.type == "cuda":
                 torch.cuda.synchronize(self.device)
             self.seconds += perf_counter() - start
+
+
+def offers(implementation: Implementation, capability: Capability) -> bool:
+    """Whether an implementation has what a capability asks for; a submodule of that name is not a method."""
+    if capability is Capability.BATCH:
+        return getattr(implementation, "max_batch", None) != 1
+    found = getattr(implementation, capability, None)
+    return callable(found) and not isinstance(found, nn.Module | type)

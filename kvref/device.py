@@ -22,7 +22,7 @@ def resolve_device(name: str) -> "torch.device":
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
+    except (RuntimeError, AssertionError, NotImplementedError, ImportError) as error:
         reason = str(error).splitlines()[0]
         raise BadInput(f"device {name!r} cannot be used here ({reason}); give auto, cpu or cuda") from None
     if device.type not in ("cpu", "cuda"):
@@ -37,7 +37,8 @@ def visible_gpus(environ: Mapping[str, str] = os.environ) -> list[str]:
     """
     import torch
 
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    # Unlike `is_available`, this does not start the driver, which would read the mask before a worker has set its own.
+    count = torch.cuda.device_count()
     mask = environ.get("CUDA_VISIBLE_DEVICES")
     if mask is None:
         return [str(number) for number in range(count)]
@@ -46,7 +47,8 @@ def visible_gpus(environ: Mapping[str, str] = os.environ) -> list[str]:
 
 def worker_count(environ: Mapping[str, str] = os.environ) -> int:
     """Test workers to start: one for each visible GPU, or one for each core that this process may use."""
-    return len(visible_gpus(environ)) or len(os.sched_getaffinity(0))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return len(visible_gpus(environ)) or cores or 1
 
 
 def pin_worker(worker: str, environ: MutableMapping[str, str] = os.environ) -> None:

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from kvref.protocol import Logits
 from kvref.schedule import Schedule
-from kvref.trace import Step
-from kvref.verdict import SAME_BITS, Lens, gaps
+from kvref.trace import Ledger, Step
+from kvref.verdict import SAME_BITS, Lens, differs, gaps
 
 Vectors = Float[Tensor, "*shape n"]
 
@@ -23,7 +23,6 @@ class Divergence:
     row: int | None = None
     position: int | None = None
     gap: float | None = None
-    bound: float | None = None
 
     def __str__(self) -> str:
         where = [f"{name} {value}" for name, value in self.places() if value is not None]
@@ -58,6 +57,7 @@ class Finding:
     divergence: Divergence
     origin: str | None
     replay: str
+    raised: bool = False
 
     def __str__(self) -> str:
         """Lay out the four parts: the law, the place, the schedule, the command."""
@@ -65,24 +65,29 @@ class Finding:
         steps = [
             f"{'->' if index == wrong else '  '} {line}" for index, line in enumerate(str(self.schedule).splitlines())
         ]
-        size = "" if self.divergence.gap is None else f" (gap {self.divergence.gap:.2g} of the largest there)"
+        size = "" if self.divergence.gap is None else f" (off by {self.divergence.gap:.2g} of the largest there)"
         lines = [
-            f"{self.law} is broken by {self.target}",
+            f"{self.law} is broken by {self.target}" if not self.raised else f"{self.target} raised under {self.law}",
             f"  law       {self.sentence}",
             f"  decoder   {self.decoder}",
             "  schedule",
             *(f"      {step}" for step in steps),
-            f"  diverges  {self.divergence}{size}",
+            f"  {'raised  ' if self.raised else 'diverges'}  {self.divergence}{size}",
             *([f"  cache     {self.origin}"] if self.origin else []),
             f"  replay    {self.replay}",
         ]
         return "\n".join(lines)
 
 
-def expect(holds: bool, otherwise: str, step: Step | None = None) -> None:
-    """Raise `LawBroken` unless something holds that is not about two tensors."""
+def expect(holds: bool, otherwise: str, step: Step | int) -> None:
+    """Raise `LawBroken` unless something holds that is not about two tensors, at a step or the index of one."""
     if not holds:
-        raise LawBroken(Divergence(otherwise, None if step is None else step.index))
+        raise LawBroken(Divergence(otherwise, index_of(step)))
+
+
+def index_of(step: Step | int) -> int:
+    """Index of a step."""
+    return step if isinstance(step, int) else step.index
 
 
 def expect_logits(step: Step, want: Logits, than: str, lens: Lens | None = None) -> None:
@@ -95,10 +100,9 @@ def expect_logits(step: Step, want: Logits, than: str, lens: Lens | None = None)
     expect_same(step.logits[:, : want.size(1)], want, than, lens or step.decoder.lens, step.past, step)
 
 
-def expect_same(got: Logits, want: Logits, than: str, lens: Lens, past: int = 0, step: Step | None = None) -> None:
+def expect_same(got: Logits, want: Logits, than: str, lens: Lens, past: int, step: Step | int) -> None:
     """Raise `LawBroken` at the first position, counted from `past`, then row, whose logits are not those wanted."""
-    gap = gaps(got, want)
-    wrong = (gap > lens.bound).t().nonzero()
+    wrong = differs(got, want, lens).t().nonzero()
     if not len(wrong):
         return
     new, row = (int(i) for i in wrong[0])
@@ -107,11 +111,10 @@ def expect_same(got: Logits, want: Logits, than: str, lens: Lens, past: int = 0,
     raise LawBroken(
         Divergence(
             f"the logit of token {token} is {float(mine[token]):.6g}, but {float(other[token]):.6g} {than}",
-            None if step is None else step.index,
+            index_of(step),
             row,
             past + new,
-            float(gap[row, new]),
-            lens.bound,
+            float(gaps(got, want)[row, new]),
         )
     )
 
@@ -127,17 +130,14 @@ def expect_keys_values(
     for layer, pair in enumerate(zip(got, want, strict=True)):
         for name, mine, other in zip(("keys", "values"), *pair, strict=True):
             if difference := first_difference(name, layer, mine, other, lens):
-                raise LawBroken(
-                    replace(difference, message=f"{difference.message} {than}", step=step.index, bound=lens.bound)
-                )
+                raise LawBroken(replace(difference, message=f"{difference.message} {than}", step=step.index))
 
 
 def first_difference(name: str, layer: int, got: Tensor, want: Tensor, lens: Lens) -> Divergence | None:
     """First position at which keys or values differ."""
     if got.shape != want.shape:
         return Divergence(f"{name} of layer {layer} have shape {tuple(got.shape)}, not {tuple(want.shape)} as")
-    gap = gaps(got, want)
-    wrong = (gap > lens.bound).permute(2, 0, 1).nonzero()
+    wrong = differs(got, want, lens).permute(2, 0, 1).nonzero()
     if not len(wrong):
         return None
     position, row, head = (int(i) for i in wrong[0])
@@ -145,5 +145,11 @@ def first_difference(name: str, layer: int, got: Tensor, want: Tensor, lens: Len
         f"{name} of layer {layer}, head {head} are not those",
         row=row,
         position=position,
-        gap=float(gap[row, head, position]),
+        gap=float(gaps(got, want)[row, head, position]),
     )
+
+
+def expect_passes(ledger: Ledger, tokens: int, what: str, step: Step | int) -> None:
+    """Raise `LawBroken` unless every layer of the decoder has passed just so many tokens."""
+    passes = [ledger.forwarded[layer] for layer in range(len(ledger.decoder.layers()))]
+    expect(set(passes) == {tokens}, f"{what} takes {tokens} token passes, but the layers saw {passes}", step)

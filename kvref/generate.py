@@ -33,7 +33,8 @@ class SeededSampler:
         """Next token of each row."""
         if self.temperature == 0:
             return logits.argmax(dim=-1)
-        scaled = logits.double().cpu() / self.temperature
+        # What is not finite is for the laws to find; here it must only not stop the loop.
+        scaled = logits.double().cpu().nan_to_num(0.0, 1e30, -1e30) / self.temperature
         if self.top_k is not None and self.top_k < scaled.size(-1):
             kept = scaled.topk(self.top_k, dim=-1)
             scaled = torch.full_like(scaled, -torch.inf).scatter(-1, kept.indices, kept.values)

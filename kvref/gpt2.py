@@ -2,7 +2,8 @@
 
 Model: Radford et al., *Language Models are Unsupervised Multitask Learners*, 2019.
 Cache: Shazeer, *Fast Transformer Decoding: One Write-Head is All You Need*, arXiv:1911.02150.
-Modules and weights have the names of OpenAI's release, so published checkpoints load by name.
+Modules and weights have the names of OpenAI's release, so published checkpoints load by name. There is no dropout:
+the model is for inference.
 
 A cache is allowed because the model is causal: the keys and values of a token are made from that token and
 those before it, so once made they never change. Each decision that people get wrong is a small method here or
@@ -43,11 +44,6 @@ class GPTConfig:
             )
 
     @property
-    def n_kv_head(self) -> int:
-        """Heads that have keys and values of their own: in GPT-2, all of them."""
-        return self.n_head
-
-    @property
     def head_dim(self) -> int:
         """Width of one head."""
         return self.n_embd // self.n_head
@@ -79,7 +75,8 @@ class CausalSelfAttention(nn.Module):
     ) -> Float[Tensor, "batch new n_embd"]:
         """Attend from the new tokens to the past and to themselves.
 
-        Only keys and values go into the cache. A query is used in the pass that makes it and never again.
+        The cache takes the new keys and values, and gives them back behind those of the past. Queries stay out of it: a
+        query is used in the pass that makes it and never again.
         """
         q, k, v = (self.split_heads(part) for part in self.c_attn(x).chunk(3, dim=-1))
         k, v = cache.append(layer, k, v)
@@ -135,7 +132,7 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """The parts of GPT-2 under the names that checkpoints give them."""
+    """The parts of GPT-2 under the names that checkpoints give them; `GPT.forward` below runs them."""
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
@@ -158,8 +155,9 @@ class GPT(nn.Module):
     ) -> tuple[Float[Tensor, "batch new vocab_size"], Cache]:
         """Logits of every new token, and the cache with these tokens in it.
 
-        Without a cache the tokens are the whole sequence, and a new growing cache comes back. Raises
-        `ContextOverflow` or `CacheFull` before anything is written, and what was cached stays usable.
+        Without a cache the tokens are the whole sequence, and they come back in a new growing cache. Raises
+        `ContextOverflow` or `CacheFull` before anything is written, and what was cached stays usable. The cache counts
+        the new tokens as past only at the end, by `commit`.
         """
         cache = GrowingCache() if cache is None else cache
         past, new = cache.length, tokens.size(1)
@@ -169,8 +167,9 @@ class GPT(nn.Module):
         x = self.transformer.wte(tokens) + self.transformer.wpe(self.position_ids(past, new))
         for layer, block in enumerate(self.transformer.h):
             x = block(x, mask, cache, layer)
+        logits = self.lm_head(self.transformer.ln_f(x))
         cache.commit(new)
-        return self.lm_head(self.transformer.ln_f(x)), cache
+        return logits, cache
 
     def require_room(self, past: int, new: int) -> None:
         """Refuse tokens beyond the last position, while nothing is written yet.
@@ -192,7 +191,7 @@ class GPT(nn.Module):
         return torch.arange(past, past + new, device=self.transformer.wpe.weight.device)
 
     def attention_mask(self, past: int, new: int) -> Bool[Tensor, "new total"] | None:
-        """Which keys each new token may see: the whole past, the new tokens up to itself, none behind it.
+        """Which keys each new token may see (True): the whole past, the new tokens up to itself, none behind it.
 
         A prefill (no past) has the square causal mask, and a single token needs no mask, since everything there
         is its past. Several tokens onto a past need the same triangle **at the lower right**, behind `past`

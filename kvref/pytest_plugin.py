@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from kvref.law import Effort
+    from kvref.search import Effort
     from kvref.targets import Bench, Target
 
 
@@ -48,7 +48,8 @@ def bench_of(config: pytest.Config) -> "Bench":
     from kvref.device import resolve_device
     from kvref.targets import Bench
 
-    return Bench(resolve_device(option(config, "device")))
+    device = option(config, "device")
+    return Bench(resolve_device(device), flags="" if device == "auto" else f" --device {device}")
 
 
 def option(config: pytest.Config, name: str) -> Any:
@@ -62,6 +63,6 @@ TARGETS = pytest.StashKey[dict[str, Any]]()
 @pytest.fixture(scope="session")
 def effort(request: pytest.FixtureRequest) -> "Effort":
     """How hard laws are tried in this session. Override it in a conftest of your own."""
-    from kvref.law import Effort
+    from kvref.search import Effort
 
     return Effort(option(request.config, "examples"), option(request.config, "seed"))

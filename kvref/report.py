@@ -11,8 +11,8 @@ from rich.text import Text
 
 import kvref
 from kvref.check import Kill
-from kvref.law import Effort, Outcome, Status
 from kvref.schedule import count
+from kvref.search import Effort, Outcome, Status
 from kvref.targets import Bench
 
 STYLES = {
@@ -48,12 +48,15 @@ class Report:
             self.target = outcome.target
             self.line(f"\n{outcome.target}")
         head = Text(f"  {outcome.status:9}", STYLES[outcome.status])
-        tail = f" {outcome.law.name:68} {count(outcome.examples, 'example'):>12} {outcome.seconds:6.1f} s"
+        tail = f" {outcome.law.name:68} "
         if outcome.status is Status.SKIPPED:
-            tail = f" {outcome.law.name:68} {outcome.reason}"
-        elif outcome.status in (Status.VACUOUS, Status.CUT_SHORT):
-            tail += f"  {outcome.reason}"
-        self.line(head + tail)
+            tail += outcome.reason
+        elif outcome.finding:
+            at = outcome.killed_after or outcome.examples
+            tail += f"{f'example {at}':>12} {outcome.seconds:6.1f} s"
+        else:
+            tail += f"{count(outcome.examples, 'example'):>12} {outcome.seconds:6.1f} s  {outcome.reason}"
+        self.line(head + Text(tail.rstrip()))
         if outcome.finding:
             self.line("\n" + indent(str(outcome.finding)) + "\n")
 
@@ -88,7 +91,7 @@ class Report:
         searching = sum(outcome.seconds for outcome in outcomes) or 1.0
         forward = sum(outcome.forward_seconds for outcome in outcomes)
         self.line(
-            f"\n{', '.join(parts) or 'nothing ran'}. {seconds:.1f} s; laws: {examples / searching:.0f} examples a "
+            f"\n{', '.join(parts) or 'nothing ran'}. {seconds:.1f} s; laws: {examples / searching:.3g} examples a "
             f"second, {forward / searching:.0%} of the time in the decoder"
         )
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Protocol, TypeVar
 
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
@@ -61,7 +61,6 @@ OFFERED_BY: dict[type[Op], Capability] = {
 }
 
 
-@runtime_checkable
 class TokenSource(Protocol):
     """Where the tokens of a schedule come from."""
 
@@ -96,9 +95,9 @@ def pick(options: Sequence[T], byte: int) -> T:
 
 
 @lru_cache(maxsize=16)
-def orders(rows: int) -> list[tuple[int, ...]]:
-    """Every new order of some rows, with repeats and gaps."""
-    return [order for count in range(1, MAX_ROWS + 1) for order in product(range(rows), repeat=count)]
+def orders(rows: int, largest: int) -> list[tuple[int, ...]]:
+    """Every new order of some rows, with repeats and gaps, that gives a batch of at most `largest`."""
+    return [order for count in range(1, largest + 1) for order in product(range(rows), repeat=count)]
 
 
 @dataclass
@@ -121,6 +120,11 @@ class Draft:
         content = self.state[cache]
         return tuple(self.source.tokens(choice, row, content.length, new) for row in range(len(content.rows)))
 
+    @property
+    def widest(self) -> int:
+        """Rows of the largest batch."""
+        return min(self.decoder.max_batch or MAX_ROWS, MAX_ROWS)
+
     def room(self, cache: int = 0) -> int:
         """Tokens that each row of a cache can still take."""
         capacity, limit = self.state[cache].capacity, self.decoder.block_size
@@ -136,8 +140,9 @@ class Draft:
     def start(self, max_rows: int) -> None:
         """Start a new cache; where the decoder allocates in advance, every other time with a capacity of its own."""
         rows, own, capacity = (self.choices.small() for _ in range(3))
+        max_rows = min(max_rows, self.widest)
         limit = min(self.decoder.block_size, 2 * MAX_CHUNK)
-        fixed = getattr(self.decoder.implementation, "preallocates", False) and own % 2
+        fixed = self.decoder.preallocates and own % 2
         self.add(Start(pick(range(1, max_rows + 1), rows), 1 + capacity % limit if fixed else None))
 
     def extend(self, room: int, cache: int = 0) -> None:
@@ -160,7 +165,7 @@ class Draft:
             lengths = [*range(content.length), content.length, content.length, 0]
             self.add(Crop(pick(lengths, self.choices.small()), cache))
         elif kind is Reorder:
-            self.add(Reorder(pick(orders(len(content.rows)), self.choices.small()), cache))
+            self.add(Reorder(pick(orders(len(content.rows), self.widest), self.choices.small()), cache))
         elif kind is Poison:
             self.add(Poison(pick(POISONS, self.choices.small()), cache))
         elif kind is Fork:
@@ -274,6 +279,17 @@ def overflows() -> Draw:
     return drawn(program)
 
 
+def prompts(new: int) -> Draw:
+    """A prompt for each row of a batch, with room for `new` tokens behind it where the context is long enough."""
+
+    def program(draft: Draft) -> None:
+        rows = pick(range(1, draft.widest + 1), draft.choices.small())
+        draft.add(Start(rows))
+        draft.extend(max(draft.room() - new, 1))
+
+    return drawn(program)
+
+
 def conversations(reply: int) -> Draw:
     """Turns of one row, as `Extend` operations, with room for a reply of `reply` tokens after each."""
 
@@ -281,7 +297,7 @@ def conversations(reply: int) -> Draw:
         draft.add(Start(1))
         for turn in range(1, 5):
             more, room = draft.choices.small(), draft.room() - turn * reply
-            if room > 0 and (turn == 1 or more % 3):
-                draft.extend(room)
+            if turn == 1 or (room > 0 and more % 3):
+                draft.extend(max(room, 1))
 
     return drawn(program)

@@ -12,20 +12,20 @@ from kvref.schedule import Row
 from kvref.strategies import MAX_CHUNK
 
 ROW = 17
-"""How far apart rows are that the same choice makes: more than a chunk, so that they are not copies of each other."""
+"""How far apart in a text the windows of two rows are that the same choice makes."""
 
 
 @dataclass(frozen=True)
 class AnyTokens:
-    """Any tokens of the vocabulary: zeros, equal ones, rising ones, and without order."""
+    """Any tokens of the vocabulary: zeros, or without order and unlike in every row and position."""
 
     vocab_size: int
 
     def tokens(self, choice: tuple[int, int], row: int, past: int, new: int) -> Row:
-        """A first token, and steps that grow from each to the next."""
-        first, step = choice
-        places = range(ROW * row + past, ROW * row + past + new)
-        return tuple((first + step * place * (place + 1) // 2) % self.vocab_size for place in places)
+        """Zeros for a choice of zeros, else numbers that depend on the choice, the row and the position."""
+        if choice == (0, 0):
+            return (0,) * new
+        return tuple(scrambled(choice, row, place) % self.vocab_size for place in range(past, past + new))
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,14 @@ class FromPrompt:
         """The tokens that the prompt has at these positions, and others behind its end."""
         given = self.prompt[past : past + new]
         return given + self.rest.tokens(choice, row, past + len(given), new - len(given))
+
+
+def scrambled(choice: tuple[int, int], row: int, place: int) -> int:
+    """A number that looks random (the finaliser of Steele et al., SplitMix, OOPSLA 2014)."""
+    mixed = (choice[0] << 16 | choice[1]) + 0x9E3779B97F4A7C15 * (4096 * row + place + 1)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = (mixed ^ mixed >> shift) * factor & 0xFFFFFFFFFFFFFFFF
+    return mixed ^ mixed >> 31
 
 
 def drawn_text(encoding: tiktoken.Encoding) -> SearchStrategy[FromText]:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from kvref.cache import Rows
-from kvref.decoder import Capability, Decoder, DecoderRaised
+from kvref.decoder import Capability, Decoder, DecoderRaised, Misshapen
 from kvref.protocol import Logits, Tokens
 from kvref.schedule import (
     Content,
@@ -38,7 +38,7 @@ FirstLayers = list[tuple[FirstRows, FirstRows]]
 class Step:
     """One operation, done: what came back, and the cache it was about as it is now.
 
-    The handle is live. What is read through it must be read before the next step.
+    The handle is live: what is read through it later is the cache as it is later.
     """
 
     decoder: Decoder
@@ -48,7 +48,7 @@ class Step:
     handle: Any
     content: Content
     logits: Logits | None = None
-    refusal: Exception | None = None
+    refusal: BaseException | None = None
 
     @property
     def length(self) -> int:
@@ -117,10 +117,13 @@ def rearrange(decoder: Decoder, handle: Any, op: Crop | Reorder | Reset | Poison
             return decoder.poison(handle, value)
 
 
-def try_overflow(decoder: Decoder, handles: list[Any], op: Overflow) -> Exception | None:
+def try_overflow(decoder: Decoder, handles: list[Any], op: Overflow) -> BaseException | None:
     """Step with tokens that do not fit, and give the exception that refused them, if any did."""
     try:
         _, handles[op.cache] = decoder.step(handles[op.cache], as_tensor(op.tokens, decoder))
+    except Misshapen:
+        # It took the tokens, and gave fewer rows of logits for them, say.
+        return None
     except DecoderRaised as refusal:
         return refusal.error
     return None

@@ -45,6 +45,12 @@ FIXED = {
 
 def empty_model(config: GPTConfig, dtype: torch.dtype, device: torch.device | str, kind: type[GPT] = GPT) -> GPT:
     """Build a model whose weights are yet to be filled, without drawing random numbers that nobody will use."""
+    if kind is not GPT:
+        # A class of someone's own may have parts that nobody will fill.
+        state = torch.get_rng_state()
+        model = kind(config).to(device, dtype).eval()
+        torch.set_rng_state(state)
+        return model
     with torch.device("meta"):
         model = kind(config)
     return model.to(dtype).to_empty(device=device).eval()
@@ -85,17 +91,15 @@ def loudness(module: nn.Module) -> list[tuple[Tensor, float, float]]:
             return []
 
 
-def load(
-    name: str, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu", kind: type[GPT] = GPT
-) -> GPT:
+def load(name: str, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> GPT:
     """Load a GPT-2 checkpoint of Hugging Face's form, from a directory or from the hub by name.
 
     Only safetensors are read; a pickled checkpoint can run code and is refused. Raises `CheckpointError` when it is
     missing, pickled, or not of the shape that its config says.
     """
     directory = locate_checkpoint(name)
-    model = empty_model(read_config(directory), dtype, device, kind)
-    wanted = model.state_dict()
+    config = read_config(directory)
+    wanted = empty_model(config, dtype, "meta").state_dict()
     weights = {short_name(key): value for key, value in read_tensors(directory).items()}
     head = weights.pop("lm_head.weight", None)
     if head is not None and "transformer.wte.weight" in weights and not head.equal(weights["transformer.wte.weight"]):
@@ -105,14 +109,14 @@ def load(
         raise CheckpointError(f"{name}: {len(missing)} weights are missing, the first is {missing[0]}")
     if unknown := sorted(weights.keys() - wanted.keys()):
         raise CheckpointError(f"{name}: {len(unknown)} weights are not GPT-2's, the first is {unknown[0]}")
+    for key, value in wanted.items():
+        shape = tuple(reversed(value.shape)) if key.endswith(CONV1D) else tuple(value.shape)
+        if tuple(weights[key].shape) != shape:
+            raise CheckpointError(f"{name}: {key} has shape {tuple(weights[key].shape)}, its config says {shape}")
+    model = empty_model(config, dtype, device)
     with torch.no_grad():
-        for key, target in wanted.items():
-            source = weights[key].t() if key.endswith(CONV1D) else weights[key]
-            if source.shape != target.shape:
-                raise CheckpointError(
-                    f"{name}: {key} has shape {tuple(source.shape)}, its config says {tuple(target.shape)}"
-                )
-            target.copy_(source)
+        for key, target in model.state_dict().items():
+            target.copy_(weights[key].t() if key.endswith(CONV1D) else weights[key])
     return model.requires_grad_(False)
 
 
@@ -141,8 +145,11 @@ def save(model: GPT, directory: str | Path) -> None:
 def locate_checkpoint(name: str) -> Path:
     """Directory of a checkpoint: the one named, or a download of the hub's files that we are willing to read."""
     directory = Path(name)
-    if directory.is_dir():
-        return directory
+    try:
+        if directory.is_dir():
+            return directory
+    except OSError as error:
+        raise CheckpointError(f"{name} cannot be looked at: {error.strerror}") from None
     if directory.exists() or name.count("/") > 1 or name.startswith((".", "/", "~")):
         raise CheckpointError(f"{name} is not a directory; give one with config.json and model.safetensors")
     from huggingface_hub import snapshot_download  # pyright: ignore[reportUnknownVariableType] - untyped dicts there
@@ -166,8 +173,8 @@ def read_config(directory: Path) -> GPTConfig:
                 raise CheckpointError(f"{path}: {option} is {data[option]!r}; only {answer!r} is GPT-2's")
         sizes = {name: data.get(name) for name in SIZES_OF_A_CONFIG}
         for size, value in sizes.items():
-            if not isinstance(value, int):
-                raise CheckpointError(f"{path}: {size} is {value!r}; it must be a whole number")
+            if not isinstance(value, int) or value >= 2**31:
+                raise CheckpointError(f"{path}: {size} is {value!r}; it must be a whole number below {2**31}")
         if data.get("n_inner") not in (None, 4 * data["n_embd"]):
             raise CheckpointError(f"{path}: n_inner is {data['n_inner']}; GPT-2 has 4 * n_embd")
         return GPTConfig(*(data[name] for name in SIZES_OF_A_CONFIG))
@@ -175,7 +182,7 @@ def read_config(directory: Path) -> GPTConfig:
         raise CheckpointError(f"{path}: {error}") from None
     except FileNotFoundError:
         raise CheckpointError(f"{directory} has no config.json; is it a checkpoint?") from None
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"{path} is not a GPT-2 config ({type(error).__name__}: {error})") from None
 
 

@@ -2,17 +2,17 @@
 
 from collections.abc import Callable
 
-from kvref.decoder import Decoder
-from kvref.finding import expect, expect_same
+from kvref.decoder import Capability, Decoder
+from kvref.finding import expect, expect_passes, expect_same
 from kvref.generate import SeededSampler, generate_naive
 from kvref.law import law, saw
 from kvref.protocol import Sampler
 from kvref.schedule import Extend, Schedule
-from kvref.strategies import conversations
+from kvref.strategies import conversations, prompts
 from kvref.trace import Ledger, as_tensor
 
-REPLY = 3
-"""Tokens generated for each turn."""
+NEW, REPLY = 6, 3
+"""Tokens generated from a prompt, and for each turn of a conversation."""
 
 SAMPLERS: dict[str, Callable[[], Sampler]] = {
     "greedy": lambda: SeededSampler(),
@@ -21,43 +21,60 @@ SAMPLERS: dict[str, Callable[[], Sampler]] = {
 }
 
 
-@law(given=conversations(REPLY), must_see=tuple(SAMPLERS))
+@law(given=prompts(NEW), must_see=tuple(SAMPLERS))
 def test_naive_and_cached_generation_give_the_same_tokens(decoder: Decoder, schedule: Schedule) -> None:
     """With one sampler and one seed, generation with a cache gives the tokens that it gives without.
 
     Greedy text alone is a weak check, for many a wrong logit leaves the largest in place; drawn tokens move with all.
     """
-    prompt = as_tensor([next(op.tokens[0] for op in schedule.ops if isinstance(op, Extend))], decoder)
+    prompt = as_tensor(schedule.contents[-1][0].rows, decoder)
+    new = min(NEW, decoder.block_size - prompt.size(1))
     for name, sampler in SAMPLERS.items():
-        naive = generate_naive(decoder, prompt, REPLY, sampler())
-        cached = decoder.generate(prompt, REPLY, sampler())
-        expect(cached == naive, f"{name}: the tokens are {cached} with a cache and {naive} without")
-        saw(name)
+        naive = generate_naive(decoder, prompt, new, sampler())
+        cached = decoder.generate(prompt, new, sampler())
+        expect(cached == naive, f"{name}: the tokens are {cached} with a cache and {naive} without", 1)
+        if new > 1:
+            saw(name)
 
 
 @law(given=conversations(REPLY), must_see=("a first turn", "a turn after a reply"))
-def test_a_conversation_runs_each_token_once(decoder: Decoder, schedule: Schedule) -> None:
-    """Each turn gives the logits of an uncached pass over the whole conversation, every token of which ran just once.
+def test_a_conversation_gives_what_its_whole_text_gives(decoder: Decoder, schedule: Schedule) -> None:
+    """Each turn gives the logits of an uncached pass over the whole conversation, and the reply that follows from them.
 
     The last token of a reply was sampled but never run. Fed twice, or not at all, it shifts every later position.
     """
     history: list[int] = []
-    turns = [op.tokens[0] for op in schedule.ops if isinstance(op, Extend)]
+    session = decoder.session()
+    for index, turn in turns(schedule):
+        logits = session.feed(as_tensor([turn], decoder))
+        saw("a turn after a reply" if history else "a first turn")
+        history += turn
+        new = min(REPLY, decoder.block_size - len(history))
+        want = decoder.full(as_tensor([history], decoder))[:, -1:]
+        expect_same(logits[:, None], want, "in one uncached pass", decoder.lens, len(history) - 1, index)
+        answer = generate_naive(decoder, as_tensor([history], decoder), new, SeededSampler())
+        reply = session.reply(new, SeededSampler())
+        expect(reply == answer, f"the reply to {history} is {reply}, but {answer} without a cache", index)
+        history += reply[0]
+
+
+@law(given=conversations(REPLY), needs=(Capability.LAYERS,), must_see=("a first turn", "a turn after a reply"))
+def test_a_conversation_runs_each_token_once(decoder: Decoder, schedule: Schedule) -> None:
+    """When a turn has been fed, every token of the conversation so far, replies included, has run once and no more.
+
+    Logits cannot tell a session that runs the whole text again at every turn; the count of passes can.
+    """
+    length = 0
     with Ledger(decoder) as ledger:
         session = decoder.session()
-        for turn in turns:
-            logits = session.feed(as_tensor([turn], decoder))
-            saw("a turn after a reply" if history else "a first turn")
-            history += turn
-            runs = dict(ledger.forwarded)
-            expect(
-                set(runs.values()) <= {len(history)},
-                f"{len(history)} tokens so far took {runs} passes in the layers",
-            )
-            with ledger.aside():
-                want = decoder.full(as_tensor([history], decoder))[:, -1:]
-                answer = generate_naive(decoder, as_tensor([history], decoder), REPLY, SeededSampler())
-            expect_same(logits[:, None], want, "in one uncached pass", decoder.lens, len(history) - 1)
-            reply = session.reply(REPLY, SeededSampler())
-            expect(reply == answer, f"the reply to {history} is {reply} and {answer} without a cache")
-            history += reply[0]
+        for index, turn in turns(schedule):
+            session.feed(as_tensor([turn], decoder))
+            saw("a turn after a reply" if length else "a first turn")
+            length += len(turn)
+            expect_passes(ledger, length, f"a conversation of {length} tokens", index)
+            length += len(session.reply(min(REPLY, decoder.block_size - length), SeededSampler())[0])
+
+
+def turns(schedule: Schedule) -> list[tuple[int, tuple[int, ...]]]:
+    """Tokens of each turn, with the index of its step."""
+    return [(index, op.tokens[0]) for index, op in enumerate(schedule.ops) if isinstance(op, Extend)]

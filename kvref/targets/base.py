@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import torch
 from hypothesis import strategies as st
@@ -71,7 +71,6 @@ class OneDecoder:
         return self.bench.sources(decoder)
 
 
-@runtime_checkable
 class Target(Protocol):
     """Something that a user can name and that decoders come from."""
 

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from kvref.decoder import Decoder
+from kvref.decoder import Decoder, DecoderRaised, Misshapen
 from kvref.errors import TargetError
 from kvref.protocol import Logits, Tokens
 from kvref.targets.base import Bench
@@ -47,4 +47,11 @@ def decoder_of(made: object, name: str, bench: Bench) -> Decoder:
         module = made.to(bench.device, bench.lens.dtype).eval().requires_grad_(False)
         return Decoder(ModuleDecoder(module, name), name, bench.lens)
     implementation: Any = made
-    return Decoder(implementation, name, bench.lens)
+    decoder = Decoder(implementation, name, bench.lens)
+    try:
+        decoder.full(torch.zeros(1, 1, dtype=torch.long, device=decoder.device))
+    except Misshapen as error:
+        raise TargetError(f"{name} cannot be compared: {error.call} gives what it should not: {error.error}") from None
+    except DecoderRaised:
+        pass  # that is a finding, with its schedule
+    return decoder

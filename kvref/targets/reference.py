@@ -13,7 +13,7 @@ from kvref.cache import Cache, GrowingCache, Rows, StaticCache
 from kvref.decoder import Capability, Decoder
 from kvref.errors import TargetError
 from kvref.gpt2 import GPT, GPTConfig
-from kvref.prompts import BYTE_VOCAB
+from kvref.prompts import BYTE_VOCAB, byte_encoding, encode
 from kvref.protocol import Logits, Tokens
 from kvref.schedule import count
 from kvref.strategies import Sources
@@ -42,7 +42,7 @@ class GrowingDecoder:
         config = model.config
         self.model, self.cache_class = model, cache_class
         self.vocab_size, self.block_size = config.vocab_size, config.block_size
-        self.n_layer, self.n_kv_head, self.head_dim = config.n_layer, config.n_kv_head, config.head_dim
+        self.n_layer, self.n_kv_head, self.head_dim = config.n_layer, config.n_head, config.head_dim
         self.dtype, self.device = model.transformer.wte.weight.dtype, model.transformer.wte.weight.device
 
     def full(self, tokens: Tokens) -> Logits:
@@ -146,18 +146,19 @@ Part = type[GPT] | type[Cache] | type[GrowingDecoder]
 class ReferenceTarget:
     """The reference with one kind of cache, or a variant of it in which `part` replaces the class it derives from.
 
-    `name` ends with the kind of cache.
+    `called` are the arguments that lead to it, where they are not its name.
     """
 
     name: str
     kind: str
     bench: Bench
     part: Part | None = None
+    called: str = ""
 
     @property
     def command(self) -> str:
         """Arguments of `kvref check` that lead to it."""
-        return self.name + self.bench.flags
+        return (self.called or self.name) + self.bench.flags
 
     def decoders(self) -> Sequence[Decoder]:
         """Every shape with every set of weights, the simplest first."""
@@ -180,7 +181,8 @@ class ReferenceTarget:
         """Give a shape a vocabulary and a context that the user's text and prompt fit into."""
         if self.bench.text is not None or self.bench.prompt is not None:
             shape = replace(shape, vocab_size=BYTE_VOCAB)
-        return replace(shape, block_size=max(shape.block_size, len((self.bench.prompt or "").encode()) + 1))
+        prompt = [] if self.bench.prompt is None else encode(self.bench.prompt, byte_encoding())
+        return replace(shape, block_size=max(shape.block_size, len(prompt) + 1))
 
     def decoder(self, shape: GPTConfig, seed: int) -> Decoder:
         """One decoder; the same arguments give the same weights."""

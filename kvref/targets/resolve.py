@@ -5,6 +5,7 @@ import importlib.util
 import sys
 from difflib import get_close_matches
 from pathlib import Path
+from shlex import quote
 from types import ModuleType
 from typing import Any
 
@@ -39,7 +40,11 @@ def resolve(target: str, bench: Bench, kind: str | None = None) -> list[Target]:
         return [find_bug(name).target(bench, suffix or kind)]
     if not tail:
         raise TargetError(f"{target!r} is no target; give {FORMS}")
-    return [from_object(load(head, tail), target, bench, kind)]
+    found = load(head, tail)
+    part = part_of(found)
+    if part and issubclass(part, GPT) and kind is None:
+        return [from_object(found, target, bench, k) for k in DECODERS]
+    return [from_object(found, target, bench, kind)]
 
 
 def reference(bench: Bench, kind: str | None = None) -> list[Target]:
@@ -54,7 +59,7 @@ def checkpoint(name: str, bench: Bench, kind: str | None = None) -> list[Target]
     for k in [k for k in DECODERS if kind in (None, k)]:
         decoder = Decoder(DECODERS[k](model), f"{name} with a {k} cache ({describe(model.config)})", bench.lens)
         bench.sources(decoder)  # raises now for a prompt or text that does not fit
-        command = f"--weights {name} --cache {k}{bench.flags}"
+        command = f"--weights {quote(name)} --cache {k}{bench.flags}"
         targets.append(OneDecoder(f"{Path(name).name}:{k}", command, decoder, bench))
     return targets
 
@@ -75,8 +80,8 @@ def load(module_name: str, attribute: str) -> Any:
         module = load_file(Path(module_name)) if module_name.endswith(".py") else load_module(module_name)
     except KvrefError:
         raise
-    except Exception as error:
-        raise TargetError(f"{module_name} cannot be imported ({type(error).__name__}: {error})") from error
+    except (Exception, SystemExit) as error:
+        raise TargetError(f"{module_name} cannot be imported ({one_line(error)})") from error
     if not hasattr(module, attribute):
         near = get_close_matches(attribute, vars(module), 1)
         raise TargetError(f"{module_name} has no {attribute!r}" + (f"; did you mean {near[0]}?" if near else ""))
@@ -91,8 +96,10 @@ def load_file(path: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise TargetError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
-    # Where the file defines dataclasses or is pickled from, Python looks its module up by name.
+    # Where the file defines dataclasses, Python looks its module up by name; and it may import its neighbours.
     sys.modules.setdefault(path.stem, module)
+    if str(path.parent.resolve()) not in sys.path:
+        sys.path.insert(0, str(path.parent.resolve()))
     spec.loader.exec_module(module)
     return module
 
@@ -115,15 +122,26 @@ def from_object(found: Any, name: str, bench: Bench, kind: str | None) -> Target
     if isinstance(found, Bug):
         return found.target(bench, kind)
     if part := part_of(found):
-        return ReferenceTarget(name, kind_of(part, kind, name), bench, part)
+        kind = kind_of(part, kind, name)
+        target = ReferenceTarget(f"{name} ({kind})", kind, bench, part, f"{quote(name)} --cache {kind}")
+        try:
+            target.decoders()
+        except Exception as error:
+            raise TargetError(f"{name} cannot be made from a GPTConfig ({one_line(error)})") from error
+        return target
     if kind is not None:
         raise TargetError(f"--cache is for the reference; {name} brings its own cache")
     if not callable(found):
         raise TargetError(f"{name} is a {type(found).__name__}; a target is a factory: a function that makes a decoder")
     try:
         made = found()
-    except Exception as error:
-        raise TargetError(f"{name}() raised {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise TargetError(f"{name}() raised {one_line(error)}") from error
     decoder = decoder_of(made, name, bench)
     bench.sources(decoder)  # raises now for a prompt or text that does not fit
-    return OneDecoder(name, name + bench.flags, decoder, bench)
+    return OneDecoder(name, quote(name) + bench.flags, decoder, bench)
+
+
+def one_line(error: BaseException) -> str:
+    """An exception in one line."""
+    return " ".join(f"{type(error).__name__}: {error}".split())

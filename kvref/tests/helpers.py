@@ -4,7 +4,8 @@ import torch
 
 from kvref.bug import catalogue
 from kvref.gpt2 import GPT, GPTConfig
-from kvref.law import Effort, Outcome, laws, search
+from kvref.law import laws
+from kvref.search import Effort, Outcome, search
 from kvref.targets import Bench, ReferenceTarget
 from kvref.targets.reference import Part, kind_of
 from kvref.weights import loud

@@ -223,9 +223,10 @@ KILLERS: dict[str, list[type]] = {
     "bytes-equal-the-formula": [CropKeepsTheMemory],
     "queries-are-not-stored": [ViewsIntoTheFusedTensor],
     "every-token-passes-every-layer-once": [RunsThePrefixAgain],
-    "n-tokens-cost-n-passes-with-a-cache-and-n-n-plus-1-over-2-without": [RunsThePrefixAgain],
+    "generation-runs-n-tokens-with-a-cache-and-n-n-plus-1-over-2-without": [RunsThePrefixAgain],
     "naive-and-cached-generation-give-the-same-tokens": [FeedsThePromptsLastTokenTwice],
-    "a-conversation-runs-each-token-once": [NeverRunsTheLastToken],
+    "a-conversation-gives-what-its-whole-text-gives": [NeverRunsTheLastToken],
+    "a-conversation-runs-each-token-once": [RunsThePrefixAgain, NeverRunsTheLastToken],
     "free-slots-do-not-matter": [ReadsFreeSlots],
 }
 """Planted faults that each law has to be broken by."""

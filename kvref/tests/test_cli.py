@@ -11,7 +11,8 @@ import torch
 
 from kvref import cli
 from kvref.errors import BadInput
-from kvref.law import Law, Outcome
+from kvref.law import Law
+from kvref.search import Outcome
 from kvref.tests.helpers import tiny
 from kvref.weights import save
 
@@ -104,7 +105,7 @@ def checkpoint(directory: Path) -> str:
         (["check", "kvref.bugs.stale_cache:bag"], "has no 'bag'; did you mean bug?"),
         (["check", "math:pi"], "is a float; a target is a factory"),
         (["check", "math:sqrt"], "math:sqrt() raised TypeError"),
-        (["check", "builtins:dict"], "has no `vocab_size`"),
+        (["check", "builtins:dict"], "has no `full`"),
         (["check", "--device", "abacus"], "device 'abacus' cannot be used here"),
         (["check", "--device", "meta"], "device 'meta' is not supported"),
         (["check", "--cache", "ring"], "there is no 'ring' cache"),
@@ -113,6 +114,8 @@ def checkpoint(directory: Path) -> str:
         (["check", "--examples", "0"], "Invalid value for '--examples'"),
         (["check", "--weights", "/no/such/dir"], "/no/such/dir is not a directory"),
         (["check", "--text", "/no/such/file"], "cannot be read: No such file"),
+        (["check", "--weights", "./" + "a" * 300], "cannot be looked at: File name too long"),
+        (["check", "--device", "hpu"], "device 'hpu' cannot be used here"),
         (["check", "reference", "--weights", "x"], "give a target or --weights, not both"),
         (["check", "--text", "x", "--prompt", "y"], "give --text or --prompt, not both"),
         (["check", "--no-such-option"], "No such option: --no-such-option"),
@@ -136,6 +139,12 @@ def test_a_prompt_longer_than_the_context_exits_with_2(kvref, tmp_path: Path) ->
     code, _, err = kvref("check", "--weights", str(tmp_path), "--prompt", "longer than eight")
     assert code == 2
     assert "the prompt has 17 tokens and the context 8: shorten the prompt" in err
+
+
+def test_a_prompt_that_is_not_text_is_still_a_prompt(kvref) -> None:
+    code, _, err = kvref("check", "reference", *TINY_RUN, "--prompt", "\udcff")
+    assert code in (0, 4)
+    assert err == ""
 
 
 def test_a_vocabulary_too_small_for_text_exits_with_2(kvref, tmp_path: Path) -> None:
@@ -178,10 +187,8 @@ def test_help_and_version_do_not_import_torch() -> None:
         assert done.stdout.splitlines()[-1] == "False"
 
 
-def test_no_arguments_show_the_help(kvref) -> None:
-    code, out, err = kvref()
-    assert code == 2
-    assert "Usage" in out + err
+def test_a_command_is_needed(kvref) -> None:
+    assert kvref() == (2, "", "kvref: give a command, such as `kvref check`; see `kvref --help`\n")
 
 
 def test_bad_input_is_an_exception_of_its_own() -> None:

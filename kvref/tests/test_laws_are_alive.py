@@ -4,8 +4,9 @@ import pytest
 
 from kvref.bug import catalogue
 from kvref.finding import LawBroken
-from kvref.law import Effort, Status, Watch, laws
+from kvref.law import laws
 from kvref.schedule import Extend, Schedule, Start
+from kvref.search import Effort, Status, Watch
 from kvref.tests.helpers import BENCH, reference, try_law, variant
 from kvref.tests.mutants import CATALOGUED, KILLERS, RunsThePrefixAgain
 from kvref.trace import run

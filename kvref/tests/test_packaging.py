@@ -8,7 +8,8 @@ import pytest
 
 import kvref
 from kvref import bugs, properties
-from kvref.law import Effort, laws
+from kvref.law import laws
+from kvref.search import Effort
 from kvref.tests.helpers import try_law
 
 ROOT = Path(kvref.__path__[0]).resolve().parent

@@ -2,8 +2,8 @@
 
 import pytest
 
-from kvref.law import Effort
 from kvref.schedule import Extend, Schedule, Start
+from kvref.search import Effort
 from kvref.targets import ReferenceTarget
 from kvref.tests.helpers import reference, try_law, variant
 from kvref.tests.mutants import CropsOneShort, ForkSharesItsBuffers, ReadsFreeSlots

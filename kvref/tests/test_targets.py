@@ -6,7 +6,8 @@ import pytest
 
 from kvref.decoder import Capability
 from kvref.errors import TargetError
-from kvref.law import Effort, Status, laws, search
+from kvref.law import laws
+from kvref.search import Effort, Status, search
 from kvref.targets import Bench
 from kvref.targets.resolve import resolve
 from kvref.tests.helpers import BENCH
@@ -52,6 +53,117 @@ class Misshapen(Duck):
         return logits[:, -1], cache
 
 def broken(): raise ValueError("no weights")
+
+def leave(): raise SystemExit(0)
+
+class NotAPair(Duck):
+    def step(self, cache, tokens): return super().step(cache, tokens)[0]
+
+class Leaves(Duck):
+    def step(self, cache, tokens): raise SystemExit(0)
+
+class RaisesOnce(Duck):
+    steps = 0
+    def step(self, cache, tokens):
+        self.steps += 1
+        if self.steps == 12: raise RuntimeError("only once")
+        return super().step(cache, tokens)
+
+class OddLength(Duck):
+    def length(self, cache): return "long"
+
+class FlatKeys(Duck):
+    n_layer = 2
+    def keys_values(self, cache, layer): return torch.zeros(1, 2, 3), torch.zeros(1, 2, 3)
+
+class NoKeys(FlatKeys):
+    def keys_values(self, cache, layer): return None
+
+class NoTensors(FlatKeys):
+    n_kv_head, head_dim, dtype = 2, 4, torch.float64
+    def tensors(self, cache): return None
+
+class NoSession(Duck):
+    def session(self): return None
+
+class BadSession(Duck):
+    def session(self): return self
+    def feed(self, tokens): raise ValueError("no turn")
+
+class HasLayers(nn.Module):
+    vocab_size, block_size = 300, 10
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Identity()])
+    full, start, step = Duck.full, Duck.start, Duck.step
+    step = lambda self, cache, tokens: loud(CONFIG, 0, torch.float64)(tokens, cache or GrowingCache())
+
+class Padded(Duck):
+    def full(self, tokens): return self.pad(super().full(tokens))
+    def step(self, cache, tokens):
+        logits, cache = super().step(cache, tokens)
+        return self.pad(logits), cache
+    def pad(self, logits): return torch.cat([logits[..., :-2], torch.full_like(logits[..., -2:], -torch.inf)], -1)
+
+SMALL = GPTConfig(block_size=3, vocab_size=300, n_layer=1, n_head=1, n_embd=4)
+
+class BlockOf3(Duck):
+    block_size = 3
+    def full(self, tokens): return loud(SMALL, 0, torch.float64)(tokens)[0]
+    def step(self, cache, tokens): return loud(SMALL, 0, torch.float64)(tokens, cache or GrowingCache())
+
+class OneRow(Duck):
+    max_batch = 1
+    def start(self, batch, capacity):
+        assert batch == 1
+        return ()
+
+class OneRowForAll(Duck):
+    vocab_size = 17
+    model = loud(GPTConfig(block_size=10, vocab_size=17, n_layer=2, n_head=2, n_embd=8), 0, torch.float64)
+    def full(self, tokens): return self.model(tokens)[0]
+    def step(self, cache, tokens): return self.model(tokens[:1].expand_as(tokens), cache or GrowingCache())
+
+class DropsWhatDoesNotFit(Duck):
+    def step(self, cache, tokens):
+        past = cache.length if cache else 0
+        if past == 10: return torch.zeros(len(tokens), 0, 300, dtype=torch.float64), cache
+        return super().step(cache, tokens[:, : 10 - past])
+
+class AnswersForTheFirstRow(Duck):
+    def generate(self, prompt, new, sampler):
+        from kvref.generate import generate_cached
+        return generate_cached(self, prompt, new, sampler)[:1] * len(prompt)
+
+class ForgetsTheFourth(Duck):
+    def generate(self, prompt, new, sampler):
+        from kvref.generate import generate_cached
+        return [row[:3] + [0] * (new - 3) for row in generate_cached(self, prompt, new, sampler)]
+
+class Single(Duck):
+    def full(self, tokens): return super().full(tokens).float()
+
+class NoVocabulary(Duck):
+    vocab_size = 0
+
+class WordyBlock(Duck):
+    block_size = "long"
+
+class Moody(Duck):
+    @property
+    def vocab_size(self): raise RuntimeError("not today")
+
+class KeysOfNoLayer(Duck):
+    def keys_values(self, cache, layer): return None
+
+class OwnArguments(GPT):
+    def __init__(self): pass
+
+class Buffered(GPT):
+    def __init__(self, config):
+        super().__init__(config)
+        self.register_buffer("causal", torch.ones(config.block_size, config.block_size).tril().bool())
+    def attention_mask(self, past, new): return self.causal[past : past + new, : past + new]
 """
 
 
@@ -74,28 +186,72 @@ def test_a_module_that_returns_its_cache_is_a_decoder(mine: Path) -> None:
 
 def test_a_module_offers_no_more_than_it_shows(mine: Path) -> None:
     (target,) = resolve(f"{mine}:module", BENCH)
-    assert target.capabilities() == frozenset()
+    assert target.capabilities() == {Capability.BATCH}
     assert outcome(mine, "module", "crop-equals-never-having-appended") is Status.SKIPPED
 
 
 def test_an_object_with_the_methods_is_a_decoder(mine: Path) -> None:
     (target,) = resolve(f"{mine}:Duck", BENCH)
-    assert target.capabilities() == {Capability.LENGTH}
+    assert target.capabilities() == {Capability.BATCH, Capability.LENGTH}
     assert outcome(mine, "Duck") is Status.HELD
     assert outcome(mine, "Duck", "lengths-equal-the-tokens-given") is Status.HELD
 
 
-def test_a_class_derived_from_the_reference_is_tried_in_every_shape(mine: Path) -> None:
-    (target,) = resolve(f"{mine}:Subclass", BENCH)
-    assert len(target.decoders()) > 1
-    assert outcome(mine, "Subclass") is Status.BROKEN
+def test_a_model_derived_from_the_reference_is_tried_in_every_shape_with_both_caches(mine: Path) -> None:
+    growing, static = resolve(f"{mine}:Subclass", BENCH)
+    assert len(growing.decoders()) == len(static.decoders()) > 1
+    assert (growing.command, static.command) == tuple(f"{mine}:Subclass --cache {k}" for k in ("growing", "static"))
+    law = laws()["cached-logits-equal-uncached-logits"]
+    assert [search(law, target, Effort()).status for target in (growing, static)] == [Status.BROKEN] * 2
 
 
-def test_logits_of_another_shape_are_the_decoders_fault(mine: Path) -> None:
-    (target,) = resolve(f"{mine}:Misshapen", BENCH)
-    result = search(laws()["cached-logits-equal-uncached-logits"], target, Effort(examples=5))
+def test_a_buffer_of_a_derived_model_keeps_what_it_was_given(mine: Path) -> None:
+    target, _ = resolve(f"{mine}:Buffered", BENCH)
+    assert search(laws()["cached-logits-equal-uncached-logits"], target, Effort(examples=20)).status is Status.HELD
+
+
+@pytest.mark.parametrize(
+    ("name", "law", "reason"),
+    [
+        ("Misshapen", "cached-logits-equal-uncached-logits", "logits must have shape (1, 1, 300), not (1, 300)"),
+        ("NotAPair", "cached-logits-equal-uncached-logits", "it must give (logits, cache)"),
+        ("Leaves", "cached-logits-equal-uncached-logits", "step raised SystemExit: 0"),
+        ("RaisesOnce", "cached-logits-equal-uncached-logits", "step raised RuntimeError: only once"),
+        ("OddLength", "lengths-equal-the-tokens-given", "it must give a whole number, not str"),
+        ("FlatKeys", "past-keys-and-values-never-change", "it must give two tensors, each batch n_kv_head seq"),
+        ("NoKeys", "past-keys-and-values-never-change", "it must give two tensors"),
+        ("NoTensors", "queries-are-not-stored", "it must give a list of Tensors"),
+        ("NoSession", "a-conversation-gives-what-its-whole-text-gives", "feed raised AttributeError"),
+        ("BadSession", "a-conversation-gives-what-its-whole-text-gives", "feed raised ValueError: no turn"),
+    ],
+)
+def test_odd_answers_are_the_decoders_fault(mine: Path, name: str, law: str, reason: str) -> None:
+    (target,) = resolve(f"{mine}:{name}", BENCH)
+    result = search(laws()[law], target, Effort(examples=10))
     assert result.status is Status.RAISED
-    assert "logits must be a tensor of shape (1, 1, 300), not (1, 300)" in result.reason
+    assert reason in result.reason
+
+
+@pytest.mark.parametrize("name", ["HasLayers", "Padded", "BlockOf3", "OneRow"])
+def test_a_right_decoder_of_an_unusual_kind_breaks_no_law(mine: Path, name: str) -> None:
+    (target,) = resolve(f"{mine}:{name}", BENCH)
+    outcomes = [search(law, target, Effort(examples=12)) for law in laws().values()]
+    assert {result.status for result in outcomes} <= {Status.HELD, Status.SKIPPED, Status.VACUOUS}
+    assert outcomes[0].status is Status.HELD
+
+
+@pytest.mark.parametrize(
+    ("name", "law"),
+    [
+        ("OneRowForAll", "a-row-alone-equals-the-row-in-a-batch"),
+        ("OneRowForAll", "cached-logits-equal-uncached-logits"),
+        ("DropsWhatDoesNotFit", "what-fits-works-and-one-token-more-is-refused"),
+        ("AnswersForTheFirstRow", "naive-and-cached-generation-give-the-same-tokens"),
+        ("ForgetsTheFourth", "naive-and-cached-generation-give-the-same-tokens"),
+    ],
+)
+def test_a_wrong_decoder_breaks_a_law(mine: Path, name: str, law: str) -> None:
+    assert outcome(mine, name, law) is Status.BROKEN
 
 
 @pytest.mark.parametrize(
@@ -105,6 +261,13 @@ def test_logits_of_another_shape_are_the_decoders_fault(mine: Path) -> None:
         ("CONFIG", "is a GPTConfig; a target is a factory"),
         ("Sizeless", "gives a module without `vocab_size`"),
         ("Dukc", "did you mean Duck"),
+        ("leave", r"leave\(\) raised SystemExit: 0"),
+        ("Single", r"logits must be torch.float64, not torch.float32"),
+        ("NoVocabulary", r"`vocab_size` is 0; it must be a whole number of at least 1"),
+        ("WordyBlock", r"`block_size` is 'long'"),
+        ("Moody", r"reading `vocab_size` raised RuntimeError: not today"),
+        ("KeysOfNoLayer", r"does not declare `n_layer`"),
+        ("OwnArguments", r"cannot be made from a GPTConfig \(TypeError"),
     ],
 )
 def test_what_cannot_be_tested_is_refused(mine: Path, name: str, message: str) -> None:

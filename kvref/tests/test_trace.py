@@ -13,7 +13,7 @@ from kvref.schedule import Crop, Extend, Fork, Overflow, Reorder, Reset, Schedul
 from kvref.targets.reference import GrowingDecoder
 from kvref.tests.helpers import tiny
 from kvref.trace import Ledger, Uncached, play, run
-from kvref.verdict import NATIVE, SAME_BITS, gaps
+from kvref.verdict import NATIVE, SAME_BITS, differs, gaps
 
 SCHEDULE = Schedule(
     (
@@ -92,23 +92,37 @@ def test_a_healthy_cache_has_nothing_to_locate(decoder: Decoder) -> None:
 
 
 def test_gaps_are_relative_to_the_largest_and_never_hide_what_is_not_finite() -> None:
-    want = torch.tensor([[1.0, -4.0], [2.0, 0.0], [torch.nan, 0.0], [torch.inf, 0.0]], dtype=torch.float64)[:2]
+    want = torch.tensor([[1.0, -4.0], [2.0, 0.0]], dtype=torch.float64)
     got = want.clone()
     got[1, 0] = 3.0
-    assert gaps(got, want).tolist() == [0.0, 0.25]
+    assert gaps(got, want).tolist() == [0.0, 0.5]
     for value in (torch.nan, torch.inf):
         got[1, 0] = value
         assert gaps(got, want).tolist() == [0.0, torch.inf]
         assert gaps(got, got)[1] == (0.0 if value == torch.inf else torch.inf)
 
 
+def test_an_infinity_that_is_wanted_hides_nothing_beside_it() -> None:
+    """A padded vocabulary has logits of minus infinity."""
+    want = torch.tensor([[-torch.inf, 2.0], [-torch.inf, 4.0]], dtype=torch.float64)
+    got = want + torch.tensor([[0.0, 0.0], [0.0, 1.0]])
+    assert gaps(got, want).tolist() == [0.0, 0.25]
+
+
+def test_what_is_left_of_larger_numbers_is_rounded_as_they_are() -> None:
+    want = torch.tensor([[1.0], [1e-12]], dtype=torch.float64)
+    assert gaps(want + 1e-16, want)[1] == pytest.approx(1e-10)
+
+
 def test_the_same_bits_are_asked_for_where_things_are_copied() -> None:
     one = torch.ones(1, 1, dtype=torch.float64)
-    assert gaps(one * (1 + 1e-15), one) > SAME_BITS.bound
-    assert gaps(one * (1 + 1e-15), one) < NATIVE.bound
+    assert differs(one * (1 + 1e-15), one, SAME_BITS)
+    assert not differs(one * (1 + 1e-15), one, NATIVE)
+    assert differs(one * 0.0, one * -0.0, SAME_BITS)
+    assert not differs(one * torch.nan, one * torch.nan, SAME_BITS)
 
 
 def test_a_decoder_without_the_three_methods_is_refused() -> None:
     nothing: Any = object()
-    with pytest.raises(TargetError, match="mine has no `vocab_size`"):
+    with pytest.raises(TargetError, match="mine has no `full`"):
         Decoder(nothing, "mine")

@@ -71,6 +71,8 @@ def test_a_checkpoint_in_shards_is_loaded(checkpoint: Path) -> None:
         ({"activation_function": "relu"}, "activation_function is 'relu'; only 'gelu_new' is GPT-2's"),
         ({"model_type": "llama"}, "model_type is 'llama'"),
         ({"n_inner": 7}, "n_inner is 7"),
+        ({"vocab_size": 10**13}, "it must be a whole number below"),
+        ({"vocab_size": 10**9}, "has shape .* its config says"),
         ({"n_embd": 16}, "has shape .* its config says"),
         ({"n_layer": 3}, "weights are missing, the first is transformer.h.2"),
         ({"n_layer": 1}, "weights are not GPT-2's, the first is transformer.h.1"),
@@ -106,6 +108,19 @@ def test_a_damaged_checkpoint_is_named(checkpoint: Path) -> None:
     shutil.rmtree(checkpoint)
     checkpoint.mkdir()
     with pytest.raises(CheckpointError, match=r"has no config.json"):
+        load(str(checkpoint))
+
+
+def test_a_config_that_is_no_json_is_refused(checkpoint: Path) -> None:
+    for text in ("[" * 100_000, "[]", "{", '"gpt2"'):
+        (checkpoint / "config.json").write_text(text)
+        with pytest.raises(CheckpointError, match="is not a GPT-2 config"):
+            load(str(checkpoint))
+
+
+def test_a_weight_of_another_rank_is_refused(checkpoint: Path) -> None:
+    edit_weights(checkpoint, transformer__h__0__attn__c_attn__weight=torch.ones(2, 4, 24))
+    with pytest.raises(CheckpointError, match=r"c_attn.weight has shape \(2, 4, 24\), its config says \(8, 24\)"):
         load(str(checkpoint))
 
 

@@ -1,0 +1,277 @@
+"""The search for a schedule that breaks a law: Hypothesis draws and shrinks, and a watch keeps what was seen."""
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from time import perf_counter
+
+import pytest
+from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
+from hypothesis import strategies as st
+from hypothesis.errors import Flaky
+from hypothesis.strategies import DrawFn
+
+from kvref.decoder import Decoder, DecoderRaised
+from kvref.finding import Divergence, Finding, LawBroken
+from kvref.law import Law, seen
+from kvref.locate import locate
+from kvref.rehearsal import Rehearsal, cost_of, stand_in
+from kvref.schedule import Schedule
+from kvref.targets import Target
+
+Tick = Callable[[int], None]
+
+SLOW_CALLS = 15
+"""Calls of the decoder, and tokens in them, that one example makes about."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How hard to search. With one seed the same examples are drawn on every machine."""
+
+    examples: int = 60
+    seed: int = 0
+    max_seconds: float | None = None
+    shrink: bool = True
+
+    def flags(self) -> str:
+        """Command-line flags that ask for the same examples, where they are not the default."""
+        examples = "" if self.examples == Effort.examples else f" --examples {self.examples}"
+        return examples + ("" if self.seed == Effort.seed else f" --seed {self.seed}")
+
+
+class Status(StrEnum):
+    """How a search ended."""
+
+    HELD = "held"
+    BROKEN = "broken"
+    RAISED = "raised"
+    SKIPPED = "skipped"
+    VACUOUS = "vacuous"
+    CUT_SHORT = "cut short"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a search for a broken law came to. `killed_after` counts examples up to the first failing one."""
+
+    law: Law
+    target: str
+    status: Status
+    examples: int = 0
+    seconds: float = 0.0
+    forward_seconds: float = 0.0
+    reason: str = ""
+    finding: Finding | None = None
+    killed_after: int | None = None
+
+
+@dataclass
+class Watch:
+    """What happens while a law is tried."""
+
+    law: Law
+    deadline: float | None = None
+    let_raise: bool = False
+    tick: Tick | None = None
+    only: frozenset[Schedule] | None = None
+    examples: int = 0
+    forward_seconds: float = 0.0
+    cut_short: bool = False
+    cases: set[str] = field(default_factory=set[str])
+    failures: list["Failure"] = field(default_factory=list["Failure"])
+    crashes: list["Failure"] = field(default_factory=list["Failure"])
+    repeats: bool = True
+    killed_after: int | None = None
+
+    def attempt(self, decoder: Decoder, schedule: Schedule) -> None:
+        """Try the law once. A decoder that raises is noted, and fails only when asked to."""
+        if self.only is not None and schedule not in self.only and not self.failures:
+            return
+        late = self.deadline is not None and perf_counter() > self.deadline
+        # Hypothesis checks in the end that what failed still fails; that replay must run, however late it is.
+        if late and not any(failure.schedule == schedule for failure in self.failures):
+            self.cut_short = True
+            return
+        if self.tick:
+            self.tick(self.examples)
+        self.examples += 1
+        before = decoder.seconds
+        token = seen.set(self.cases)
+        try:
+            self.law.check(decoder, schedule)
+        except LawBroken as error:
+            self.killed_after = self.killed_after or self.examples
+            self.failures.append(Failure(error, decoder, schedule))
+            raise
+        except DecoderRaised as error:
+            crash = Failure(error, decoder, schedule)
+            self.crashes.append(crash)
+            if self.let_raise:
+                self.failures.append(crash)
+                raise
+        finally:
+            seen.reset(token)
+            self.forward_seconds += decoder.seconds - before
+
+    def smallest(self) -> "Failure | None":
+        """The failure that shrinking ended with; where it does not repeat, or is a crash of before, the shortest."""
+        if self.failures and self.repeats:
+            return self.failures[-1]
+        return min(self.failures or self.crashes, key=lambda failure: len(failure.schedule), default=None)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What went wrong, and what showed it."""
+
+    error: LawBroken | DecoderRaised
+    decoder: Decoder
+    schedule: Schedule
+
+    @property
+    def divergence(self) -> Divergence:
+        """Where it shows."""
+        return (
+            self.error.divergence if isinstance(self.error, LawBroken) else Divergence(str(self.error), self.error.step)
+        )
+
+
+def search(law: Law, target: Target, effort: Effort, tick: Tick | None = None) -> Outcome:
+    """Try a law on drawn schedules, and give the smallest that breaks it, if any does.
+
+    A schedule on which the decoder raises is passed over, for a crash proves nothing about the law; when nothing else
+    is found, the crash is what is reported. `tick` is called with the number of examples before each.
+    """
+    if lacking := law.lacks(target.capabilities()):
+        return Outcome(law, target.name, Status.SKIPPED, reason=lacking)
+    begun = perf_counter()
+    deadline = None if effort.max_seconds is None else begun + effort.max_seconds
+    watch = Watch(law, deadline, tick=tick)
+    if effort.max_seconds is not None:
+        watch.only = affordable(law, target, effort, effort.max_seconds)
+    explore(watch, target, effort)
+    if watch.crashes and not watch.failures:
+        # Once more, to shrink the crash; what it adds is counted with the rest.
+        watch.let_raise = True
+        explore(watch, target, effort)
+    return conclude(law, target, effort, watch, perf_counter() - begun)
+
+
+def explore(watch: "Watch | Rehearsal", target: Target, effort: Effort) -> None:
+    """Let Hypothesis draw decoders and schedules, and shrink what fails; the watch keeps what was seen.
+
+    With one effort the same examples are drawn in the same order, whatever the watch does with them.
+    """
+    law = watch.law
+    decoders = st.sampled_from([(decoder, target.sources(decoder)) for decoder in target.decoders()])
+
+    @st.composite
+    def cases(draw: DrawFn) -> tuple[Decoder, Schedule]:
+        decoder, sources = draw(decoders)
+        return decoder, draw(law.draw(decoder, sources))
+
+    @settings(
+        max_examples=effort.examples,
+        phases=[Phase.generate, Phase.shrink] if effort.shrink else [Phase.generate],
+        database=None,
+        deadline=None,
+        derandomize=False,
+        report_multiple_bugs=False,
+        verbosity=Verbosity.quiet,
+        # The time of an example is that of the decoder's forward passes, which may be as large as it likes.
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    @given(cases())
+    def test(case: tuple[Decoder, Schedule]) -> None:
+        watch.attempt(*case)
+
+    seed(effort.seed * 1_000_003 + zlib.crc32(law.name.encode()))(test)
+    try:
+        test()
+    except (LawBroken, DecoderRaised):
+        pass  # it is the watch's last failure, since Hypothesis ends with the smallest
+    except Flaky:
+        watch.repeats = False
+
+
+def affordable(law: Law, target: Target, effort: Effort, seconds: float) -> frozenset[Schedule] | None:
+    """Which of the examples to try in limited time; None for all, where the decoder is quick enough.
+
+    Large decoders afford a few. They are chosen by a rehearsal on a small one with the same sizes outside, so that they
+    meet every case that the law must see, cheapest first.
+    """
+    decoders = target.decoders()
+    costs = [cost_of(decoder) for decoder in decoders[:1]]
+    if len(decoders) > 1 or costs[0].of(SLOW_CALLS, SLOW_CALLS) * effort.examples < seconds:
+        return None
+    rehearsal = Rehearsal(law, stand_in(decoders[0]))
+    explore(rehearsal, target, effort)
+    return rehearsal.choose(costs[0], seconds)
+
+
+def conclude(law: Law, target: Target, effort: Effort, watch: Watch, seconds: float) -> Outcome:
+    """Say what a search has come to."""
+    status, reason, finding = Status.HELD, "", None
+    missing = ", ".join(sorted(law.must_see - watch.cases))
+    if failure := watch.smallest():
+        status = Status.BROKEN if isinstance(failure.error, LawBroken) else Status.RAISED
+        finding = describe(law, target, effort, failure)
+        reason = str(failure.error)
+    elif missing and watch.cut_short:
+        status, reason = Status.CUT_SHORT, f"out of time before it met: {missing}"
+    elif missing:
+        status, reason = Status.VACUOUS, f"never met: {missing}"
+    elif watch.examples < effort.examples:
+        reason = f"of {effort.examples}, in the time there was"
+    return Outcome(
+        law,
+        target.name,
+        status,
+        watch.examples,
+        seconds,
+        watch.forward_seconds,
+        reason,
+        finding,
+        watch.killed_after,
+    )
+
+
+def describe(law: Law, target: Target, effort: Effort, failure: Failure) -> Finding:
+    """Put a failure on paper, with the place where the cache first went wrong."""
+    failure = trimmed(law, failure)
+    decoder, schedule, divergence = failure.decoder, failure.schedule, failure.divergence
+    origin = locate(decoder, schedule, divergence.step) if divergence.gap is not None else None
+    replay = f"kvref check {target.command} --law {law.name}{effort.flags()}"
+    raised = isinstance(failure.error, DecoderRaised)
+    return Finding(target.name, law.name, law.sentence, decoder.name, schedule, divergence, origin, replay, raised)
+
+
+def trimmed(law: Law, failure: Failure) -> Failure:
+    """Leave out the steps behind the one that went wrong, if the law still fails in the same way without them."""
+    step = failure.divergence.step
+    if step is None or step + 1 == len(failure.schedule):
+        return failure
+    shorter = Schedule(failure.schedule.ops[: step + 1])
+    try:
+        law.check(failure.decoder, shorter)
+    except (LawBroken, DecoderRaised) as error:
+        return Failure(error, failure.decoder, shorter) if str(error) == str(failure.error) else failure
+    except Exception:
+        pass  # the law needs the rest of the schedule, say a second cache to compare with
+    return failure
+
+
+def require_held(outcome: Outcome) -> None:
+    """Fail or skip the running test unless a law held."""
+    __tracebackhide__ = True
+    match outcome.status:
+        case Status.HELD:
+            return
+        case Status.SKIPPED:
+            pytest.skip(outcome.reason)
+        case Status.BROKEN | Status.RAISED if outcome.finding:
+            pytest.fail(str(outcome.finding), pytrace=False)
+        case _:
+            pytest.fail(f"{outcome.law.name}: {outcome.status}: {outcome.reason}", pytrace=False)
