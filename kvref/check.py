@@ -6,10 +6,14 @@ from time import perf_counter
 
 from kvref.bug import Bug
 from kvref.law import Law
-from kvref.search import Effort, Outcome, Status, search
+from kvref.rehearsal import Plan
+from kvref.search import Effort, Outcome, Status, plan_for, search
 from kvref.targets import Bench, Target
 
 Tick = Callable[[str, int], None]
+
+REHEARSED = 24
+"""Examples that a rehearsal chooses from."""
 
 
 @dataclass(frozen=True)
@@ -22,30 +26,29 @@ class Kill:
     seconds: float
 
 
-@dataclass
-class Clock:
-    """Shares a time limit between what is still to be done; what one does not use is left for the others."""
-
-    end: float | None
-    left: int
-
-    def share(self, effort: Effort) -> Effort:
-        """Give the next one its share."""
-        if self.end is None:
-            return effort
-        share = max(self.end - perf_counter(), 0.0) / max(self.left, 1)
-        self.left -= 1
-        return replace(effort, max_seconds=share)
-
-
 def check(
     targets: Sequence[Target], laws: Sequence[Law], effort: Effort, max_time: float | None, tick: Tick
 ) -> Iterator[Outcome]:
-    """Try every law on every target, in `max_time` seconds if given, and give each outcome as it comes."""
-    clock = Clock(None if max_time is None else perf_counter() + max_time, len(targets) * len(laws))
-    for target in targets:
-        for law in laws:
-            yield search(law, target, clock.share(effort), lambda done, law=law: tick(law.name, done))
+    """Try every law on every target, in `max_time` seconds if given, and give each outcome as it comes.
+
+    Limited time is shared by need: a search gets more that must pay for more calls to meet its law's cases, and what
+    one leaves over is shared by those behind it.
+    """
+    searches = [(target, law) for target in targets for law in laws]
+    if max_time is None:
+        for target, law in searches:
+            yield search(law, target, effort, lambda done, law=law: tick(law.name, done))
+        return
+    end, plans = perf_counter() + max_time, list[Plan]()
+    limited = replace(effort, examples=min(effort.examples, REHEARSED))
+    for target, law in searches:
+        tick(f"planning {law.name}", 0)
+        plans.append(plan_for(law, target, limited))
+    for number, ((target, law), plan) in enumerate(zip(searches, plans, strict=True)):
+        needs = sum(later.seconds for later in plans[number:]) or 1.0
+        share = max(end - perf_counter(), 0.0) * plan.seconds / needs
+        chosen = replace(limited if plan.needed else effort, max_seconds=share)
+        yield search(law, target, chosen, lambda done, law=law: tick(law.name, done), plan)
 
 
 def kill(bugs: Iterable[Bug], laws: Sequence[Law], effort: Effort, bench: Bench, tick: Tick) -> Iterator[Kill]:

@@ -7,6 +7,7 @@ needs a capability which the decoder lacks is skipped, visibly.
 
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
 from time import perf_counter
 from typing import Any, TypeVar, cast
@@ -88,12 +89,21 @@ class GuardedConversation:
         return self.decoder.guard("reply", lambda: self.conversation.reply(max_new_tokens, sampler))
 
 
+@dataclass
+class Meter:
+    """What has been asked of an implementation: seconds in it, calls that gave logits, and tokens in them."""
+
+    seconds: float = 0.0
+    calls: int = 0
+    tokens: int = 0
+
+
 class Decoder:
     """The decoder under test, as every law sees it.
 
-    It forwards each call to the implementation under the numerics of `lens`, adds up the time spent there in
-    `seconds`, and marks an exception from there as `DecoderRaised`, so that a crash is never mistaken for a broken law,
-    nor for a fault of kvref.
+    It forwards each call to the implementation under the numerics of `lens`, counts in `meter` what it asks of it, and
+    marks an exception from there as `DecoderRaised`: a crash is never mistaken for a broken law, nor for a fault of
+    kvref.
     """
 
     def __init__(self, implementation: Implementation, name: str = "decoder", lens: Lens = NATIVE) -> None:
@@ -110,7 +120,7 @@ class Decoder:
         self.capabilities = frozenset(c for c in Capability if offers(implementation, c))
         for needed in {size for capability in self.capabilities for size in SIZES.get(capability, ())}:
             self.size(needed)
-        self.seconds, self.calls, self.tokens = 0.0, 0, 0
+        self.meter = Meter()
 
     def __repr__(self) -> str:
         return self.name
@@ -197,9 +207,11 @@ class Decoder:
         """Give the same weights with every token seeing every other, as a control."""
         other = self._call("without_mask")
         try:
-            return Decoder(other, f"{self.name} without its mask", self.lens)
+            control = Decoder(other, f"{self.name} without its mask", self.lens)
         except TargetError as error:
             raise Misshapen("without_mask", error) from error
+        control.meter = self.meter
+        return control
 
     def size(self, name: str) -> Any:
         """Read a size that a capability needs declared: n_layer, n_kv_head, head_dim or dtype."""
@@ -225,8 +237,8 @@ class Decoder:
 
     def require_logits(self, call: str, tokens: Tokens, logits: object) -> Logits:
         """Refuse an answer that is no tensor of logits, `batch new vocab_size`, in the lens's dtype."""
-        self.calls += 1
-        self.tokens += tokens.numel()
+        self.meter.calls += 1
+        self.meter.tokens += tokens.numel()
         want = (*tokens.shape, self.vocab_size)
         if not isinstance(logits, Tensor):
             raise Misshapen(call, TypeError(f"logits must be a tensor, not {type(logits).__name__}"))
@@ -259,7 +271,7 @@ class Decoder:
         finally:
             if self.device.type == "cuda":
                 torch.cuda.synchronize(self.device)
-            self.seconds += perf_counter() - start
+            self.meter.seconds += perf_counter() - start
 
 
 def offers(implementation: Implementation, capability: Capability) -> bool:

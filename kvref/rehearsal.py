@@ -8,13 +8,20 @@ from dataclasses import dataclass, field
 from time import perf_counter
 
 import torch
+from typing_extensions import override
 
 from kvref import weights
+from kvref.cache import Cache
 from kvref.decoder import Capability, Decoder
+from kvref.finding import LawBroken
 from kvref.gpt2 import GPTConfig
 from kvref.law import Law, seen
+from kvref.protocol import Logits, Tokens
 from kvref.schedule import Schedule
 from kvref.targets.reference import GrowingDecoder, StaticDecoder
+
+SAFETY = 1.5
+"""How much longer things may take than the calls of the decoder in them."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +33,7 @@ class Cost:
 
     def of(self, calls: int, tokens: int) -> float:
         """Seconds for some calls with some tokens in all."""
-        return calls * self.call + tokens * self.token
+        return SAFETY * (calls * self.call + tokens * self.token)
 
 
 def cost_of(decoder: Decoder, tokens: int = 8) -> Cost:
@@ -40,24 +47,37 @@ def cost_of(decoder: Decoder, tokens: int = 8) -> Cost:
     return Cost(one, max(several - one, 0.0) / max(tokens - 1, 1))
 
 
-def stand_in(decoder: Decoder) -> Decoder:
-    """A small healthy decoder that takes the same schedules and offers the same capabilities."""
-    config = GPTConfig(decoder.block_size, decoder.vocab_size, n_layer=2, n_head=1, n_embd=2)
-    static = decoder.preallocates or Capability.POISON in decoder.capabilities
-    small = (StaticDecoder if static else GrowingDecoder)(weights.loud(config, 0, torch.float64))
-    stand = Decoder(small, "stand-in")
-    stand.capabilities &= decoder.capabilities
-    return stand
-
-
 @dataclass(frozen=True)
 class Scene:
-    """What one schedule met and cost on the stand-in."""
+    """What one schedule meets and costs."""
 
     schedule: Schedule
     cases: frozenset[str]
-    calls: int
-    tokens: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which schedules to try in limited time; `needed` are the cheapest that together meet every case that can be met.
+
+    Without scenes, all that are drawn are tried as long as the time lasts.
+    """
+
+    needed: tuple[Scene, ...] = ()
+    others: tuple[Scene, ...] = ()
+    seconds: float = 1.0
+
+    def within(self, seconds: float) -> frozenset[Schedule] | None:
+        """Schedules to try in so many seconds: those that are needed, then others, cheapest first; None for all."""
+        if not self.needed:
+            return None
+        chosen, left = list(self.needed), seconds - self.seconds
+        for scene in self.others:
+            left -= scene.seconds
+            if left < 0:
+                break
+            chosen.append(scene)
+        return frozenset(scene.schedule for scene in chosen)
 
 
 @dataclass
@@ -66,38 +86,65 @@ class Rehearsal:
 
     law: Law
     stand_in: Decoder
+    cost: Cost
     repeats: bool = True
     scenes: list[Scene] = field(default_factory=list[Scene])
 
     def attempt(self, decoder: Decoder, schedule: Schedule) -> None:
         """Try the law once, on the stand-in."""
         del decoder
-        cases, calls, tokens = set[str](), self.stand_in.calls, self.stand_in.tokens
+        self.stand_in.meter.calls = self.stand_in.meter.tokens = 0
+        cases = set[str]()
         token = seen.set(cases)
         try:
             self.law.check(self.stand_in, schedule)
+        except LawBroken:
+            # A law that fails on the stand-in has met its case; what it says there is no finding.
+            pass
         finally:
             seen.reset(token)
-        cases &= self.law.must_see
-        made, run = self.stand_in.calls - calls, self.stand_in.tokens - tokens
-        self.scenes.append(Scene(schedule, frozenset(cases), made, run))
+        seconds = self.cost.of(self.stand_in.meter.calls, self.stand_in.meter.tokens)
+        self.scenes.append(Scene(schedule, frozenset(cases & self.law.must_see), seconds))
 
-    def choose(self, cost: Cost, seconds: float) -> frozenset[Schedule]:
-        """The cheapest schedules that together meet every case that was met, then others while the time lasts."""
-
-        def price(scene: Scene) -> float:
-            return cost.of(scene.calls, scene.tokens)
-
-        chosen: list[Scene] = []
+    def plan(self) -> Plan:
+        """Choose what is needed: always the scene that meets most of what is missing for its price."""
+        needed: list[Scene] = []
         missing = set[str]().union(*(scene.cases for scene in self.scenes))
         while missing:
-            best = max(self.scenes, key=lambda scene: len(scene.cases & missing) / max(price(scene), 1e-9))
-            chosen.append(best)
+            best = max(self.scenes, key=lambda scene: len(scene.cases & missing) / max(scene.seconds, 1e-9))
+            needed.append(best)
             missing -= best.cases
-        left = seconds - sum(price(scene) for scene in chosen)
-        for scene in sorted(self.scenes, key=price):
-            left -= price(scene)
-            if left < 0:
-                break
-            chosen.append(scene)
-        return frozenset(scene.schedule for scene in chosen)
+        others = sorted((scene for scene in self.scenes if scene not in needed), key=lambda scene: scene.seconds)
+        return Plan(tuple(needed), tuple(others), sum(scene.seconds for scene in needed))
+
+
+STAND_IN_VOCABULARY = 13
+
+
+def stand_in(decoder: Decoder) -> Decoder:
+    """Make a small healthy decoder that takes the same schedules and offers the same capabilities."""
+    config = GPTConfig(decoder.block_size, STAND_IN_VOCABULARY, n_layer=2, n_head=2, n_embd=8)
+    static = decoder.preallocates or Capability.POISON in decoder.capabilities
+    stand = Decoder((StandInStatic if static else StandInGrowing)(weights.loud(config, 0, torch.float64)), "stand-in")
+    stand.capabilities &= decoder.capabilities
+    return stand
+
+
+class FoldsTokens(GrowingDecoder):
+    """Takes tokens of any vocabulary, and makes its own few of them: a rehearsal needs how many, not which."""
+
+    @override
+    def full(self, tokens: Tokens) -> Logits:
+        return super().full(tokens % self.vocab_size)
+
+    @override
+    def step(self, cache: Cache, tokens: Tokens) -> tuple[Logits, Cache]:
+        return super().step(cache, tokens % self.vocab_size)
+
+
+class StandInGrowing(FoldsTokens):
+    """The stand-in for decoders that grow."""
+
+
+class StandInStatic(FoldsTokens, StaticDecoder):
+    """The stand-in for decoders that allocate in advance."""

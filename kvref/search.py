@@ -16,14 +16,14 @@ from kvref.decoder import Decoder, DecoderRaised
 from kvref.finding import Divergence, Finding, LawBroken
 from kvref.law import Law, seen
 from kvref.locate import locate
-from kvref.rehearsal import Rehearsal, cost_of, stand_in
+from kvref.rehearsal import Plan, Rehearsal, cost_of, stand_in
 from kvref.schedule import Schedule
 from kvref.targets import Target
 
 Tick = Callable[[int], None]
 
-SLOW_CALLS = 15
-"""Calls of the decoder, and tokens in them, that one example makes about."""
+SLOW_CALLS, SLOW_SECONDS = 15, 0.2
+"""Calls of the decoder, and tokens in them, that one example makes about, and how long they take where it is slow."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Watch:
         if self.tick:
             self.tick(self.examples)
         self.examples += 1
-        before = decoder.seconds
+        before = decoder.meter.seconds
         token = seen.set(self.cases)
         try:
             self.law.check(decoder, schedule)
@@ -113,7 +113,7 @@ class Watch:
                 raise
         finally:
             seen.reset(token)
-            self.forward_seconds += decoder.seconds - before
+            self.forward_seconds += decoder.meter.seconds - before
 
     def smallest(self) -> "Failure | None":
         """The failure that shrinking ended with; where it does not repeat, or is a crash of before, the shortest."""
@@ -138,19 +138,20 @@ class Failure:
         )
 
 
-def search(law: Law, target: Target, effort: Effort, tick: Tick | None = None) -> Outcome:
+def search(law: Law, target: Target, effort: Effort, tick: Tick | None = None, plan: Plan | None = None) -> Outcome:
     """Try a law on drawn schedules, and give the smallest that breaks it, if any does.
 
     A schedule on which the decoder raises is passed over, for a crash proves nothing about the law; when nothing else
-    is found, the crash is what is reported. `tick` is called with the number of examples before each.
+    is found, the crash is what is reported. `tick` is called with the number of examples before each; a `plan` says
+    which of them to try in limited time.
     """
     if lacking := law.lacks(target.capabilities()):
         return Outcome(law, target.name, Status.SKIPPED, reason=lacking)
     begun = perf_counter()
     deadline = None if effort.max_seconds is None else begun + effort.max_seconds
     watch = Watch(law, deadline, tick=tick)
-    if effort.max_seconds is not None:
-        watch.only = affordable(law, target, effort, effort.max_seconds)
+    if plan and effort.max_seconds is not None:
+        watch.only = plan.within(effort.max_seconds)
     explore(watch, target, effort)
     if watch.crashes and not watch.failures:
         # Once more, to shrink the crash; what it adds is counted with the rest.
@@ -196,19 +197,23 @@ def explore(watch: "Watch | Rehearsal", target: Target, effort: Effort) -> None:
         watch.repeats = False
 
 
-def affordable(law: Law, target: Target, effort: Effort, seconds: float) -> frozenset[Schedule] | None:
-    """Which of the examples to try in limited time; None for all, where the decoder is quick enough.
+def plan_for(law: Law, target: Target, effort: Effort) -> Plan:
+    """Plan a search in limited time.
 
-    Large decoders afford a few. They are chosen by a rehearsal on a small one with the same sizes outside, so that they
-    meet every case that the law must see, cheapest first.
+    A quick decoder tries whatever is drawn. A large one affords a few schedules, and they are chosen by a rehearsal.
     """
-    decoders = target.decoders()
-    costs = [cost_of(decoder) for decoder in decoders[:1]]
-    if len(decoders) > 1 or costs[0].of(SLOW_CALLS, SLOW_CALLS) * effort.examples < seconds:
-        return None
-    rehearsal = Rehearsal(law, stand_in(decoders[0]))
+    if law.lacks(target.capabilities()):
+        return Plan(seconds=0.0)
+    decoder, *others = target.decoders()
+    try:
+        cost = cost_of(decoder)
+    except DecoderRaised:
+        return Plan()
+    if others or cost.of(SLOW_CALLS, SLOW_CALLS) < SLOW_SECONDS:
+        return Plan()
+    rehearsal = Rehearsal(law, stand_in(decoder), cost)
     explore(rehearsal, target, effort)
-    return rehearsal.choose(costs[0], seconds)
+    return rehearsal.plan()
 
 
 def conclude(law: Law, target: Target, effort: Effort, watch: Watch, seconds: float) -> Outcome:
@@ -224,7 +229,7 @@ def conclude(law: Law, target: Target, effort: Effort, watch: Watch, seconds: fl
     elif missing:
         status, reason = Status.VACUOUS, f"never met: {missing}"
     elif watch.examples < effort.examples:
-        reason = f"of {effort.examples}, in the time there was"
+        reason = f"of {effort.examples} drawn, in the time there was"
     return Outcome(
         law,
         target.name,

@@ -1,6 +1,7 @@
 """Each law is seen to fail on a fault, and each fault to break a law by its check and not by a crash."""
 
 import pytest
+import torch
 
 from kvref.bug import catalogue
 from kvref.finding import LawBroken
@@ -10,6 +11,7 @@ from kvref.search import Effort, Status, Watch
 from kvref.tests.helpers import BENCH, reference, try_law, variant
 from kvref.tests.mutants import CATALOGUED, KILLERS, RunsThePrefixAgain
 from kvref.trace import run
+from kvref.verdict import Lens
 
 PLANTED = [(law, fault) for law, faults in KILLERS.items() for fault in faults]
 LISTED = [(law, bug) for law, bugs in CATALOGUED.items() for bug in bugs]
@@ -96,3 +98,13 @@ def test_the_schedule_of_a_finding_is_all_it_takes() -> None:
     assert finding is not None
     healthy = reference().decoders()[0]
     assert len(run(healthy, finding.schedule).logits) == len(finding.schedule)
+
+
+@pytest.mark.parametrize("kind", ["growing", "static"])
+def test_rounding_stays_far_below_the_bound(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The README says below 1e-12; with that as bound the law still holds."""
+    target = reference(kind)
+    for decoder in target.decoders():
+        monkeypatch.setattr(decoder, "lens", Lens("relative bound", torch.float64, 1e-12))
+    outcome = try_law("no-operation-makes-logits-differ-from-uncached-ones", target, Effort(examples=200))
+    assert outcome.status is Status.HELD

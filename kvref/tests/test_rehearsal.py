@@ -1,0 +1,65 @@
+"""Limited time: a rehearsal chooses what a large decoder is tried on, and nothing is lost by it."""
+
+import pytest
+import torch
+
+from kvref import search as search_module
+from kvref.check import check, exit_code
+from kvref.decoder import Decoder
+from kvref.law import laws
+from kvref.rehearsal import Plan, Scene, stand_in
+from kvref.schedule import Extend, Schedule, Start
+from kvref.search import Effort, Status, plan_for
+from kvref.targets import OneDecoder
+from kvref.targets.reference import StaticDecoder
+from kvref.tests.helpers import BENCH, tiny
+from kvref.tests.mutants import ReadsFreeSlots
+
+AMPLE = 600.0
+"""Seconds that no test here comes near."""
+
+HEALTHY = OneDecoder("mine", "mine", Decoder(StaticDecoder(tiny()), "mine"), BENCH)
+
+
+@pytest.fixture(autouse=True)
+def every_decoder_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search_module, "SLOW_SECONDS", 0.0)
+
+
+@pytest.mark.parametrize("law", laws())
+def test_a_plan_meets_every_case_with_few_schedules(law: str) -> None:
+    plan = plan_for(laws()[law], HEALTHY, Effort(examples=24))
+    assert frozenset().union(*(scene.cases for scene in plan.needed)) == laws()[law].must_see
+    assert 1 <= len(plan.needed) <= len(laws()[law].must_see)
+    assert plan.seconds == pytest.approx(sum(scene.seconds for scene in plan.needed))
+
+
+def test_planned_searches_hold_on_the_schedules_that_were_chosen() -> None:
+    outcomes = list(check([HEALTHY], list(laws().values())[::4], Effort(), AMPLE, lambda *_: None))
+    assert {outcome.status for outcome in outcomes} == {Status.HELD}
+    assert all(outcome.examples <= 24 for outcome in outcomes)
+    assert exit_code(outcomes) == 0
+
+
+def test_a_planned_search_finds_and_shrinks_what_is_wrong() -> None:
+    broken = OneDecoder("mine", "mine", Decoder(StaticDecoder(tiny(), ReadsFreeSlots), "mine"), BENCH)
+    chosen = [laws()["free-slots-do-not-matter"]]
+    (outcome,) = check([broken], chosen, Effort(), AMPLE, lambda *_: None)
+    assert outcome.status is Status.BROKEN
+    assert outcome.finding is not None
+    assert outcome.finding.schedule == Schedule((Start(1), Extend(((0,),))))
+
+
+def test_more_time_buys_more_schedules_cheapest_first() -> None:
+    scenes = [Scene(Schedule((Start(rows),)), frozenset(), float(rows)) for rows in (1, 2, 3)]
+    plan = Plan((scenes[0],), (scenes[1], scenes[2]), 1.0)
+    assert [len(plan.within(seconds) or ()) for seconds in (0.5, 3.0, 5.9, 6.0)] == [1, 2, 2, 3]
+    assert Plan().within(9.0) is None
+
+
+def test_the_stand_in_takes_any_vocabulary_and_offers_no_more() -> None:
+    small = stand_in(HEALTHY.decoder)
+    tokens = torch.tensor([[50256, 1, 2]])
+    logits, _ = small.step(small.start(1), tokens)
+    assert (logits - small.full(tokens)).abs().max() < 1e-12
+    assert small.capabilities == HEALTHY.decoder.capabilities
