@@ -136,17 +136,23 @@ def as_tensor(rows: Iterable[Sequence[int]], decoder: Decoder) -> Tokens:
 
 @dataclass(frozen=True)
 class Trace:
-    """What running a schedule returned: logits of each operation (None where it has none), and the ledger."""
+    """What running a schedule returned.
+
+    For each operation: its logits, None where it has none; and the length of its cache after it, None where the decoder
+    does not say. And the ledger of the whole.
+    """
 
     logits: tuple[Logits | None, ...]
+    lengths: tuple[int | None, ...]
     ledger: "Ledger"
 
 
 def run(decoder: Decoder, schedule: Schedule) -> Trace:
     """Do a whole schedule. Raises what `play` raises."""
+    tells = Capability.LENGTH in decoder.capabilities
     with Ledger(decoder) as ledger:
-        logits = tuple(step.logits for step in play(decoder, schedule))
-    return Trace(logits, ledger)
+        steps = [(step.logits, step.length if tells else None) for step in play(decoder, schedule)]
+    return Trace(tuple(logits for logits, _ in steps), tuple(length for _, length in steps), ledger)
 
 
 class Ledger:

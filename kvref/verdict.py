@@ -48,6 +48,8 @@ def gaps(got: Float[Tensor, "*shape n"], want: Float[Tensor, "*shape n"]) -> Flo
     The size of a vector that is a millionth of the largest, or less, counts as that much: it is what is left of larger
     numbers that cancelled, and its rounding is theirs.
     """
+    if not want.numel():
+        return want.new_zeros(want.shape[:-1])
     same = got == want
     difference = torch.where(same, 0.0, (got - want).abs())
     finite = torch.where(want.isfinite(), want.abs(), 0.0).amax(dim=-1)

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvref.errors import ScheduleError
@@ -64,7 +64,7 @@ def test_contents_follow_from_plain_lists() -> None:
     assert after[0] == Content(((), ()), 9)
 
 
-@settings(derandomize=True, deadline=None, suppress_health_check=[HealthCheck.data_too_large])
+@settings(derandomize=True, deadline=None)
 @given(st.data())
 def test_drawn_schedules_survive_json(data: st.DataObject) -> None:
     decoder = data.draw(st.sampled_from(STATIC.decoders()))

@@ -38,6 +38,7 @@ def test_a_trace_has_the_logits_and_the_passes_of_each_layer(decoder: Decoder) -
     trace = run(decoder, SCHEDULE)
     shapes = [None if logits is None else tuple(logits.shape) for logits in trace.logits]
     assert shapes == [None, (2, 3, 7), None, None, None, (2, 1, 7), None, (2, 2, 7)]
+    assert trace.lengths == (0, 3, 3, 2, 2, 3, 0, 2)
     assert dict(trace.ledger.forwarded) == {0: 12, 1: 12}
 
 
@@ -100,6 +101,11 @@ def test_gaps_are_relative_to_the_largest_and_never_hide_what_is_not_finite() ->
         got[1, 0] = value
         assert gaps(got, want).tolist() == [0.0, torch.inf]
         assert gaps(got, got)[1] == (0.0 if value == torch.inf else torch.inf)
+
+
+def test_nothing_differs_from_nothing() -> None:
+    nothing = torch.zeros(1, 2, 0, 4, dtype=torch.float64)
+    assert gaps(nothing, nothing).shape == (1, 2, 0)
 
 
 def test_an_infinity_that_is_wanted_hides_nothing_beside_it() -> None:
