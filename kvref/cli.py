@@ -61,7 +61,7 @@ def check(
     seed: Annotated[int, typer.Option(min=0, help="The same seed draws the same schedules.")] = 0,
     max_time: Annotated[
         float | None,
-        typer.Option(min=1, help="Seconds for all laws together, shared evenly; 300 with --weights, else no limit."),
+        typer.Option(min=1, help="Seconds for all laws together, shared by need; 300 with --weights, else no limit."),
     ] = None,
 ) -> None:
     """Try every law on a target, and show what breaks one."""

@@ -8,6 +8,7 @@ import pytest
 
 import kvref
 from kvref import bugs, properties
+from kvref.decoder import Capability
 from kvref.law import laws
 from kvref.search import Effort
 from kvref.tests.helpers import try_law
@@ -54,6 +55,9 @@ def test_the_readme_names_the_laws_and_bugs_that_there_are() -> None:
     for name in re.findall(r"--law ([a-z0-9-]+)", readme):
         assert name in laws()
     assert f"{len(laws())} laws" in readme
+    bare = [law for law in laws().values() if not law.lacks(frozenset({Capability.BATCH}))]
+    assert len(bare) == 9
+    assert "Nine of\nthe laws need nothing more" in readme
 
 
 def test_the_finding_in_the_readme_is_what_is_printed() -> None:
