@@ -106,6 +106,9 @@ class Decoder:
     kvref.
     """
 
+    device: torch.device
+    """Where tokens have to be."""
+
     def __init__(self, implementation: Implementation, name: str = "decoder", lens: Lens = NATIVE) -> None:
         for needed in ("full", "start", "step"):
             if not callable(getattr(implementation, needed, None)):
@@ -115,6 +118,10 @@ class Decoder:
         self.lens = lens
         self.vocab_size = self.size("vocab_size")
         self.block_size = self.size("block_size")
+        try:
+            self.device = torch.device(getattr(implementation, "device", "cpu"))
+        except (RuntimeError, TypeError) as error:
+            raise TargetError(f"{name}: `device` is no device ({str(error).splitlines()[0]})") from error
         self.max_batch: int | None = getattr(implementation, "max_batch", None)
         self.preallocates = bool(getattr(implementation, "preallocates", False))
         self.capabilities = frozenset(c for c in Capability if offers(implementation, c))
@@ -124,11 +131,6 @@ class Decoder:
 
     def __repr__(self) -> str:
         return self.name
-
-    @property
-    def device(self) -> torch.device:
-        """Where tokens have to be."""
-        return torch.device(getattr(self.implementation, "device", "cpu"))
 
     def full(self, tokens: Tokens) -> Logits:
         """Logits of one uncached pass over whole sequences."""

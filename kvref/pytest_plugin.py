@@ -17,7 +17,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("kvref", "laws of KV caches")
     group.addoption("--kvref-target", default="reference", help="what `kvref check` takes as target")
     group.addoption("--kvref-device", default="auto", help="auto, cpu, cuda or cuda:N")
-    group.addoption("--kvref-examples", type=int, default=60, help="schedules to try for each law")
+    group.addoption("--kvref-examples", type=int, default=50, help="schedules to try for each law")
     group.addoption("--kvref-seed", type=int, default=0, help="the same seed draws the same schedules")
 
 

@@ -13,6 +13,7 @@ from kvref.targets.resolve import resolve
 from kvref.tests.helpers import BENCH
 
 MINE = """
+import random
 import torch
 from torch import nn
 from kvref.cache import GrowingCache
@@ -140,6 +141,14 @@ class ForgetsTheFourth(Duck):
         from kvref.generate import generate_cached
         return [row[:3] + [0] * (new - 3) for row in generate_cached(self, prompt, new, sampler)]
 
+class Nowhere(Duck):
+    device = "nonsense"
+
+class Fickle(Duck):
+    def step(self, cache, tokens):
+        logits, cache = super().step(cache, tokens)
+        return logits + (random.random() < 0.1), cache
+
 class Single(Duck):
     def full(self, tokens): return super().full(tokens).float()
 
@@ -248,6 +257,7 @@ def test_a_right_decoder_of_an_unusual_kind_breaks_no_law(mine: Path, name: str)
         ("DropsWhatDoesNotFit", "what-fits-works-and-one-token-more-is-refused"),
         ("AnswersForTheFirstRow", "naive-and-cached-generation-give-the-same-tokens"),
         ("ForgetsTheFourth", "naive-and-cached-generation-give-the-same-tokens"),
+        ("Fickle", "the-same-schedule-gives-the-same-bits"),
     ],
 )
 def test_a_wrong_decoder_breaks_a_law(mine: Path, name: str, law: str) -> None:
@@ -266,6 +276,7 @@ def test_a_wrong_decoder_breaks_a_law(mine: Path, name: str, law: str) -> None:
         ("NoVocabulary", r"`vocab_size` is 0; it must be a whole number of at least 1"),
         ("WordyBlock", r"`block_size` is 'long'"),
         ("Moody", r"reading `vocab_size` raised RuntimeError: not today"),
+        ("Nowhere", r"`device` is no device"),
         ("KeysOfNoLayer", r"does not declare `n_layer`"),
         ("OwnArguments", r"cannot be made from a GPTConfig \(TypeError"),
     ],
