@@ -23,7 +23,7 @@ def smallest(law: str, target: ReferenceTarget | str, seed: int = 0) -> Schedule
     return finding.schedule
 
 
-@pytest.mark.parametrize(("seed", "bug"), enumerate(SPLITS))
+@pytest.mark.parametrize(("seed", "bug"), list(enumerate(SPLITS)))
 def test_each_bug_shrinks_to_one_row_of_the_fewest_zeros(seed: int, bug: str) -> None:
     calls = (Extend(((0,) * new,)) for new in SPLITS[bug])
     assert smallest(EQUAL, bug, seed) == Schedule((Start(1), *calls))
