@@ -3,15 +3,12 @@
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from kvref.protocol import Logits
 from kvref.schedule import Schedule
 from kvref.trace import Ledger, Step
 from kvref.verdict import SAME_BITS, Lens, differs, gaps
-
-Vectors = Float[Tensor, "*shape n"]
 
 
 @dataclass(frozen=True)
