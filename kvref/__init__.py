@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kvref.search import Effort, Outcome, Status, search
     from kvref.targets import Bench, Target
     from kvref.trace import Trace, play, run
-    from kvref.verdict import Lens
+    from kvref.lens import Lens
 
 __version__ = version("kvref")
 
@@ -33,7 +33,7 @@ _HOMES = {
     "kvref.search": ("Effort", "Outcome", "Status", "search"),
     "kvref.targets": ("Bench", "Target"),
     "kvref.trace": ("Trace", "play", "run"),
-    "kvref.verdict": ("Lens",),
+    "kvref.lens": ("Lens",),
 }
 
 __all__ = [

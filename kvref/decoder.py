@@ -20,7 +20,7 @@ from kvref.cache import Rows
 from kvref.errors import TargetError
 from kvref.generate import Session, generate_cached
 from kvref.protocol import Conversation, Implementation, Logits, Sampler, Tokens
-from kvref.verdict import NATIVE, Lens
+from kvref.lens import NATIVE, Lens
 
 T = TypeVar("T")
 

@@ -35,3 +35,11 @@ class ContextOverflow(KvrefError, ValueError):
 
 class CacheFull(KvrefError, ValueError):
     """More tokens than a preallocated cache has slots for. Nothing was written."""
+
+
+class NotInterceptable(KvrefError):
+    """An operator whose numerics the exact lens neither knows to be harmless nor can replace."""
+
+
+class RangeExceeded(KvrefError):
+    """Numbers that are too large for the exact lens to add up exactly."""

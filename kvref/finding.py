@@ -8,7 +8,7 @@ from torch import Tensor
 from kvref.protocol import Logits
 from kvref.schedule import Schedule
 from kvref.trace import Ledger, Step
-from kvref.verdict import SAME_BITS, Lens, differs, gaps
+from kvref.lens import SAME_BITS, Lens, differs, gaps
 
 
 @dataclass(frozen=True)

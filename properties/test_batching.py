@@ -6,7 +6,7 @@ from kvref.law import law, saw
 from kvref.schedule import Crop, Reorder, Reset, Schedule, alone
 from kvref.strategies import schedules
 from kvref.trace import Uncached, play, run
-from kvref.verdict import SAME_BITS
+from kvref.lens import SAME_BITS
 
 
 @law(

@@ -8,7 +8,7 @@ from kvref.law import Check, law, saw
 from kvref.schedule import Content, Extend, Schedule
 from kvref.strategies import schedules, twins
 from kvref.trace import Step, as_tensor, first_rows, play, prefilled
-from kvref.verdict import SAME_BITS
+from kvref.lens import SAME_BITS
 
 
 @law(

@@ -6,7 +6,7 @@ from kvref.law import law, saw
 from kvref.schedule import Crop, Extend, Fork, Reorder, Reset, Schedule, Start, requests
 from kvref.strategies import schedules
 from kvref.trace import Step, Uncached, first_rows, play
-from kvref.verdict import SAME_BITS
+from kvref.lens import SAME_BITS
 
 
 @law(

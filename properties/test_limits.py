@@ -6,7 +6,7 @@ from kvref.law import law, saw
 from kvref.schedule import Overflow, Schedule
 from kvref.strategies import overflows
 from kvref.trace import Uncached, play
-from kvref.verdict import SAME_BITS
+from kvref.lens import SAME_BITS
 
 
 @law(given=overflows(), must_see=("tokens refused by a full cache", "tokens refused while some would fit"))

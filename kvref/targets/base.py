@@ -13,7 +13,7 @@ from kvref.prompts import BYTE_VOCAB, byte_encoding, encode, encoding_for
 from kvref.schedule import Row
 from kvref.strategies import Sources
 from kvref.tokens import AnyTokens, FromPrompt, FromText, drawn_text, require_prompt
-from kvref.verdict import NATIVE, Lens
+from kvref.lens import NATIVE, Lens
 
 
 @dataclass(frozen=True)

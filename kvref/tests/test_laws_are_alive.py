@@ -11,7 +11,7 @@ from kvref.search import Effort, Status, Watch
 from kvref.tests.helpers import BENCH, reference, try_law, variant
 from kvref.tests.mutants import CATALOGUED, KILLERS, RunsThePrefixAgain
 from kvref.trace import run
-from kvref.verdict import Lens
+from kvref.lens import Lens
 
 PLANTED = [(law, fault) for law, faults in KILLERS.items() for fault in faults]
 LISTED = [(law, bug) for law, bugs in CATALOGUED.items() for bug in bugs]
@@ -105,6 +105,6 @@ def test_rounding_stays_far_below_the_bound(kind: str, monkeypatch: pytest.Monke
     """The README says below 1e-12; with that as bound the law still holds."""
     target = reference(kind)
     for decoder in target.decoders():
-        monkeypatch.setattr(decoder, "lens", Lens("relative bound", torch.float64, 1e-12))
+        monkeypatch.setattr(decoder, "lens", Lens("native", torch.float64, 1e-12))
     outcome = try_law("no-operation-makes-logits-differ-from-uncached-ones", target, Effort(examples=200))
     assert outcome.status is Status.HELD

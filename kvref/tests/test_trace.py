@@ -13,7 +13,7 @@ from kvref.schedule import Crop, Extend, Fork, Overflow, Reorder, Reset, Schedul
 from kvref.targets.reference import GrowingDecoder
 from kvref.tests.helpers import tiny
 from kvref.trace import Ledger, Uncached, play, run
-from kvref.verdict import NATIVE, SAME_BITS, differs, gaps
+from kvref.lens import NATIVE, SAME_BITS, differs, gaps
 
 SCHEDULE = Schedule(
     (

@@ -1,9 +1,8 @@
-"""When two results count as the same.
+"""A lens: the numerics that a schedule runs under, and when two results count as the same there.
 
-A lens is the numerics that a schedule runs under, and what is asked of two results there. Ordinary kernels sum in
-another order for one row than for forty, so under them equal values come out some units in the last place apart: below
-1e-12 of the largest in float64 at the sizes tried here, while the least that a bug of the catalogue does is above 1e-3.
-The bound between, 1e-10, is a stopgap: numerics under which nothing is rounded differently need none.
+Under an exact lens (`kvref.exact`) equal means the same bits. Ordinary kernels sum in another order for one row than for
+forty, so that equal values come out some units in the last place apart; there a bound decides, and what it rests on is
+in `kvref.verdict`.
 """
 
 from contextlib import AbstractContextManager, nullcontext
@@ -13,27 +12,42 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from kvref.exact import MODES, exact
+from kvref.promote import promoted
+
 
 @dataclass(frozen=True)
 class Lens:
-    """Numerics and the bound that goes with them. A bound of 0 asks for the same bits."""
+    """Numerics, for decoders of a dtype, and the bound that goes with them. A bound of 0 asks for the same bits.
+
+    Names: `tile`, `grid` and `fold` are exact; `native` runs the ordinary kernels; `promoted` runs them in float64,
+    whatever the decoder's dtype.
+    """
 
     name: str
     dtype: torch.dtype
-    bound: float
+    bound: float = 0.0
+
+    @property
+    def exact(self) -> bool:
+        """Whether results do not depend on kernels."""
+        return self.name in MODES
 
     def numerics(self) -> AbstractContextManager[object]:
-        """Context in which decoders run; here the ordinary kernels."""
-        return nullcontext()
+        """Context in which decoders run."""
+        if self.exact:
+            return exact(self.name)
+        return promoted(self.dtype) if self.name == "promoted" else nullcontext()
 
     def __str__(self) -> str:
-        return f"{str(self.dtype).removeprefix('torch.')}, {self.name} {self.bound:g}"
+        dtype = str(self.dtype).removeprefix("torch.")
+        return f"{self.name} {dtype}" + (f", bound {self.bound:g}" if self.bound else "")
 
 
-NATIVE = Lens("relative bound", torch.float64, 1e-10)
-"""Ordinary kernels in float64."""
+NATIVE = Lens("native", torch.float64, 1e-10)
+"""Ordinary kernels in float64, where rounding stays below 1e-12 at tiny sizes."""
 
-SAME_BITS = Lens("same bits, bound", torch.float64, 0.0)
+SAME_BITS = Lens("same bits", torch.float64)
 """For what is copied, never computed again."""
 
 

@@ -1,0 +1,103 @@
+"""Scaled dot-product attention, in the steps of torch's own math path, with its meaning kept."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kvref.exact.arithmetic import Arithmetic
+from kvref.exact.products import bmm
+from kvref.exact.registry import instead_of
+from kvref.exact.sums import safe_softmax, softmax
+
+
+@instead_of("scaled_dot_product_attention")
+def attention(
+    arithmetic: Arithmetic,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """Attention of `batch n_head new head_dim` queries to keys and values.
+
+    `is_causal` masks from the upper left corner, as torch does, also where there are more keys than queries: a decoder
+    that relies on it with a cache is wrong here too.
+    """
+    if dropout_p:
+        raise NotImplementedError
+    dtype = query.dtype
+    if dtype in (torch.float16, torch.bfloat16):
+        query, key, value = query.float(), key.float(), value.float()
+    if enable_gqa:
+        repeats = query.size(-3) // key.size(-3)
+        key, value = key.repeat_interleave(repeats, -3), value.repeat_interleave(repeats, -3)
+    root = math.sqrt(1.0 / math.sqrt(query.size(-1)) if scale is None else abs(scale))
+    scores = matmul(arithmetic, query * (root if scale is None or scale >= 0 else -root), key.transpose(-2, -1) * root)
+    mask = upper_left(scores) if is_causal else attn_mask
+    if mask is None:
+        weights = softmax(arithmetic, scores, -1)
+    else:
+        scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
+        weights = safe_softmax(arithmetic, scores, -1)
+    return matmul(arithmetic, weights.to(query.dtype), value).to(dtype)
+
+
+def upper_left(scores: Tensor) -> Tensor:
+    """The causal mask of as many keys as queries, at the upper left of the scores."""
+    return torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+
+
+def matmul(arithmetic: Arithmetic, a: Tensor, b: Tensor) -> Tensor:
+    """Product of two stacks of matrices, the leading axes broadcast."""
+    lead = a.shape[:-2]
+    if b.shape[:-2] != lead:
+        lead = torch.broadcast_shapes(lead, b.shape[:-2])
+        a, b = a.expand(*lead, *a.shape[-2:]), b.expand(*lead, *b.shape[-2:])
+    product = bmm(arithmetic, a.reshape(-1, *a.shape[-2:]), b.reshape(-1, *b.shape[-2:]))
+    return product.view(*lead, *product.shape[-2:])
+
+
+@instead_of("_scaled_dot_product_flash_attention_for_cpu")
+def flash_attention_for_cpu(
+    arithmetic: Arithmetic,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    attn_mask: Tensor | None = None,
+    scale: float | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Attention by torch's fused kernel for the CPU; what it keeps for the backward pass is left empty."""
+    out = attention(arithmetic, query, key, value, attn_mask, dropout_p, is_causal, scale=scale)
+    return out, query.new_empty(0)
+
+
+@instead_of("_scaled_dot_product_attention_math")
+def math_attention(
+    arithmetic: Arithmetic,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    dropout_mask: Tensor | None = None,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> tuple[Tensor, Any]:
+    """Attention by torch's math path; of its two results decoders use the first."""
+    del dropout_mask
+    out = attention(
+        arithmetic, query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+    )
+    return out, query.new_empty(0)

@@ -1,0 +1,82 @@
+"""The exact lens itself: it stands between a decoder and torch's kernels, and lets nothing unknown through."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._decomp import decomposition_table
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
+from typing_extensions import override
+
+from kvref.errors import NotInterceptable
+from kvref.exact import attention, pointwise, products, sums
+from kvref.exact.arithmetic import Arithmetic
+from kvref.exact.harmless import HARMLESS
+from kvref.exact.registry import OVERRIDES
+
+__all__ = ["ExactMode", "attention", "pointwise", "products", "sums"]
+
+Kwargs = dict[str, Any]
+
+
+class ExactMode(TorchDispatchMode):
+    """While it is active, every operator of torch is either harmless, replaced, taken apart, or refused.
+
+    An operator that is refused raises `NotInterceptable`, and is kept in `refused` in case the decoder catches that.
+    """
+
+    @classmethod
+    @override
+    def _should_skip_dynamo(cls) -> bool:
+        """Whether torch wraps each call below so that it is never compiled, which takes longer than most operators."""
+        return False
+
+    def __init__(self, arithmetic: Arithmetic) -> None:
+        super().__init__()
+        self.arithmetic = arithmetic
+        self.refused: list[str] = []
+
+    @override
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Kwargs | None = None) -> Any:
+        kwargs = kwargs or {}
+        if func in HARMLESS:
+            return func(*args, **kwargs)
+        if not has_floats(args, kwargs):
+            return func(*args, **kwargs)
+        if instead := OVERRIDES.get(func):
+            try:
+                return instead(self.arithmetic, *args, **kwargs)
+            except NotImplementedError:
+                return self.refuse(func)
+        return self.take_apart(func, args, kwargs)
+
+    def take_apart(self, func: Any, args: tuple[Any, ...], kwargs: Kwargs) -> Any:
+        """Run an operator in its parts, each of which comes back here."""
+        if isinstance(func, OpOverload):
+            with self:
+                if (result := func.decompose(*args, **kwargs)) is not NotImplemented:
+                    return result
+                parts: Callable[..., Any] | None = decomposition_table.get(func)
+                if parts and (result := parts(*args, **kwargs)) is not NotImplemented:
+                    return result
+        return self.refuse(func)
+
+    def refuse(self, func: Any) -> Any:
+        """Raise `NotInterceptable`."""
+        name = str(func)
+        self.refused.append(name)
+        raise NotInterceptable(f"not interceptable: {name}")
+
+
+def has_floats(args: tuple[Any, ...], kwargs: Kwargs) -> bool:
+    """Whether an operator is given a tensor of floating-point or complex numbers: those of integers are exact."""
+    return any(is_float(value) for value in (*args, *kwargs.values()))
+
+
+def is_float(value: Any) -> bool:
+    """Whether something is a tensor, or a list with a tensor, of floating-point or complex numbers."""
+    if isinstance(value, Tensor):
+        return value.dtype.is_floating_point or value.dtype.is_complex
+    return isinstance(value, list | tuple) and any(is_float(part) for part in value)

@@ -1,0 +1,155 @@
+"""Elementwise operators whose kernels are not elementwise.
+
+On the CPU a vector kernel works on whole vectors, and a scalar one on what is left over; where the two use different
+formulas, a number comes out otherwise at another place. GELU, SiLU and sigmoid do so in float32, `rsqrt` and addition
+with a factor in bfloat16. Here they are composed of operators that do not.
+"""
+
+import math
+from numbers import Number
+
+import torch
+from torch import Tensor
+
+from kvref.exact.arithmetic import Arithmetic
+from kvref.exact.registry import instead_of
+
+ROOT = math.sqrt(2.0 / math.pi)
+
+PLAIN_POWERS = (0, 1, 2, 3)
+"""Powers that every kernel takes by multiplication."""
+
+
+@instead_of("sigmoid")
+def sigmoid(arithmetic: Arithmetic, x: Tensor) -> Tensor:
+    """`1 / (1 + exp(-x))`."""
+    return (1.0 / (-arithmetic.widen(x)).exp_().add_(1.0)).to(x.dtype)
+
+
+@instead_of("silu")
+def silu(arithmetic: Arithmetic, x: Tensor) -> Tensor:
+    """`x / (1 + exp(-x))`."""
+    wide = arithmetic.widen(x)
+    return (wide / (-wide).exp_().add_(1.0)).to(x.dtype)
+
+
+@instead_of("gelu")
+def gelu(arithmetic: Arithmetic, x: Tensor, *, approximate: str = "none") -> Tensor:
+    """GELU, by the error function or in its tanh form (Hendrycks and Gimpel, arXiv:1606.08415)."""
+    wide = arithmetic.widen(x)
+    if approximate == "tanh":
+        # (1 + tanh(u)) / 2 = 1 / (1 + exp(-2u)), which takes fewer operators.
+        exponent = (wide * wide).mul_(-2.0 * ROOT * 0.044715).add_(-2.0 * ROOT).mul_(wide)
+        result = wide / exponent.exp_().add_(1.0)
+    else:
+        result = (wide * math.sqrt(0.5)).erf_().add_(1.0).mul_(wide).mul_(0.5)
+    return result if result.dtype == x.dtype else result.to(x.dtype)
+
+
+@instead_of("rsqrt")
+def rsqrt(arithmetic: Arithmetic, x: Tensor) -> Tensor:
+    """`1 / sqrt(x)`."""
+    return (1.0 / arithmetic.widen(x).sqrt()).to(x.dtype)
+
+
+@instead_of("softplus")
+def softplus(arithmetic: Arithmetic, x: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
+    """`log(1 + exp(beta x)) / beta`, and x itself above the threshold."""
+    wide = arithmetic.widen(x)
+    scaled = wide * beta
+    return torch.where(scaled > threshold, wide, scaled.exp().log1p() / beta).to(x.dtype)
+
+
+@instead_of("mish")
+def mish(arithmetic: Arithmetic, x: Tensor) -> Tensor:
+    """`x tanh(softplus(x))`."""
+    wide = arithmetic.widen(x)
+    return (wide * softplus(arithmetic, wide).tanh()).to(x.dtype)
+
+
+@instead_of("elu")
+def elu(arithmetic: Arithmetic, x: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Tensor:
+    """`x`, and below zero `alpha (exp(x) - 1)`."""
+    wide = arithmetic.widen(x)
+    below = torch.expm1(wide.clamp(max=0.0) * input_scale) * alpha
+    return (torch.where(wide > 0, wide, below) * scale).to(x.dtype)
+
+
+@instead_of("exp2")
+def exp2(arithmetic: Arithmetic, x: Tensor) -> Tensor:
+    """`exp(x log 2)`."""
+    return (arithmetic.widen(x) * math.log(2.0)).exp_().to(x.dtype)
+
+
+@instead_of("logaddexp")
+def logaddexp(arithmetic: Arithmetic, a: Tensor, b: Tensor) -> Tensor:
+    """Logarithm of the sum of two exponentials."""
+    wide = arithmetic.wide(torch.result_type(a, b))
+    large, small = torch.maximum(a, b).to(wide), torch.minimum(a, b).to(wide)
+    gap = torch.where(large == small, 0.0, small - large)
+    return (large + gap.exp().log1p()).to(torch.result_type(a, b))
+
+
+@instead_of("pow")
+def power(arithmetic: Arithmetic, base: Tensor | float, exponent: Tensor | float) -> Tensor:
+    """Powers: small whole ones by multiplication, roots by `sqrt`, and others by `exp(exponent log base)`."""
+    dtype = torch.result_type(base, exponent)
+    if isinstance(exponent, Number) and exponent in PLAIN_POWERS:
+        return torch.pow(base, exponent)
+    wide = arithmetic.wide(dtype)
+    x = base.to(wide) if isinstance(base, Tensor) else torch.tensor(base, dtype=wide, device=exponent.device)
+    if isinstance(exponent, Number) and abs(exponent) in (0.5, 1, 2, 3):
+        size = x.sqrt() if abs(exponent) == 0.5 else x.pow(abs(exponent))
+        return (size if exponent > 0 else 1.0 / size).to(dtype)
+    y = exponent.to(wide) if isinstance(exponent, Tensor) else torch.tensor(exponent, dtype=wide, device=x.device)
+    size = (y * x.abs().log()).exp()
+    size = torch.where((y == 0) | (x == 1), 1.0, size)
+    signed = torch.where((x < 0) & (y.floor() == y), torch.where(y.remainder(2.0) == 1, -size, size), size)
+    return torch.where((x < 0) & (y.floor() != y), torch.nan, signed).to(dtype)
+
+
+@instead_of("addcmul")
+def addcmul(arithmetic: Arithmetic, x: Tensor, a: Tensor, b: Tensor, *, value: float = 1) -> Tensor:
+    """`x + value a b`, where a kernel may or may not round the product first."""
+    wide = arithmetic.wide(x.dtype)
+    product = a.to(wide) * b.to(wide)
+    return (x.to(wide) + (product if value == 1 else product * value)).to(x.dtype)
+
+
+@instead_of("addcdiv")
+def addcdiv(arithmetic: Arithmetic, x: Tensor, a: Tensor, b: Tensor, *, value: float = 1) -> Tensor:
+    """`x + value a / b`."""
+    wide = arithmetic.wide(x.dtype)
+    quotient = a.to(wide) / b.to(wide)
+    return (x.to(wide) + (quotient if value == 1 else quotient * value)).to(x.dtype)
+
+
+@instead_of("lerp")
+def lerp(arithmetic: Arithmetic, start: Tensor, end: Tensor, weight: Tensor | float) -> Tensor:
+    """`start + weight (end - start)`."""
+    wide = arithmetic.wide(start.dtype)
+    return (start.to(wide) + (end.to(wide) - start.to(wide)) * weight).to(start.dtype)
+
+
+@instead_of("add")
+def add(arithmetic: Arithmetic, x: Tensor | float, y: Tensor | float, alpha: float = 1) -> Tensor:
+    """`x + alpha y`, the product rounded first."""
+    del arithmetic
+    return torch.add(x, y if alpha == 1 else torch.mul(y, alpha))
+
+
+@instead_of("sub")
+def sub(arithmetic: Arithmetic, x: Tensor | float, y: Tensor | float, alpha: float = 1) -> Tensor:
+    """`x - alpha y`, the product rounded first."""
+    del arithmetic
+    return torch.sub(x, y if alpha == 1 else torch.mul(y, alpha))
+
+
+@instead_of("mul")
+def mul(arithmetic: Arithmetic, x: Tensor, y: Tensor | float) -> Tensor:
+    """`x y`; of complex numbers part by part, since there a kernel may or may not round each product."""
+    del arithmetic
+    if not (x.is_complex() and isinstance(y, Tensor) and y.is_complex()):
+        return torch.mul(x, y)
+    real = x.real * y.real - x.imag * y.imag
+    return torch.complex(real, x.real * y.imag + x.imag * y.real)

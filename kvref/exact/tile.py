@@ -1,0 +1,125 @@
+"""Tile: the real matrix kernels, called in such a way that their shape never depends on what else is computed.
+
+A BLAS picks its kernel by the shape, so a row comes out otherwise alone than among forty. Here rows are always
+multiplied in tiles of 16, and what a product sums over, when it grows with the cache, in blocks of 64 that are added up
+in their order. Large float32 weights go through oneDNN, whose sums do not depend on the number of rows once there
+are two. That these kernels treat every place of a tile alike is no promise of theirs; `kvref.exact.selftest` proves it
+on the machine at hand.
+"""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+from typing_extensions import override
+
+from kvref.exact.arithmetic import Arithmetic, Times
+from kvref.exact.fold import fold
+
+ROWS = 16
+"""Rows of a tile, and what a weight's sides are filled up to: at the end of other sizes another kernel runs."""
+
+BLOCK = 64
+"""How much of the axis that is summed over, and of the columns, goes into one product."""
+
+LARGE = 2**16
+"""Numbers in a weight from which on oneDNN is worth its call, some 40 microseconds."""
+
+
+class Tile(Arithmetic):
+    """Products at fixed shapes, each result wide."""
+
+    name = "tile"
+    claim = "matrix kernels of one fixed shape treat every row and column alike, as the self-test proves here"
+
+    @override
+    def times(self, weight: Float[Tensor, "out k"]) -> Times:
+        weight = self.widen(weight)
+        if onednn_takes(weight):
+            weight = weight.contiguous()
+            return lambda x: by_onednn(self.widen(x), weight)
+        out, k = weight.shape
+        turned = filled(weight.t(), ROWS, ROWS)
+        fill = turned.size(0) - k
+
+        def product(x: Tensor) -> Tensor:
+            rows = x.size(0)
+            whole = by_tiles(F.pad(self.widen(x), (0, fill, 0, -rows % ROWS)), turned)
+            return whole.narrow(0, 0, rows) if whole.size(1) == out else whole[:rows, :out]
+
+        return product
+
+    @override
+    def bmm(self, a: Float[Tensor, "batch m k"], b: Float[Tensor, "batch k n"]) -> Float[Tensor, "batch m n"]:
+        a, b = self.widen(a), self.widen(b)
+        (batch, m, k), n = a.shape, b.size(2)
+        if not (batch and m and k and n):
+            return a.new_zeros(batch, m, n)
+        a, b = filled(a, ROWS, BLOCK), filled(b, BLOCK, BLOCK)
+        if a.size(1) == ROWS and a.size(2) == b.size(2) == BLOCK:
+            return torch.bmm(a, b)[:, :m, :n]
+        return torch.cat([blockwise(rows, b) for rows in a.split(ROWS, dim=1)], dim=1)[:, :m, :n]
+
+    @override
+    def layer_norm(
+        self, x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
+    ) -> Tensor | None:
+        if x.device.type != "cpu":
+            return None  # there its kernel goes by the alignment of its operands
+        return torch.layer_norm(x.contiguous(), shape, weight, bias, eps)
+
+    @override
+    def total(self, x: Float[Tensor, "*rows n"]) -> Float[Tensor, "*rows 1"]:
+        x = self.widen(x)
+        if x.device.type != "cpu" or not x.size(-1):
+            return fold(x)
+        # A running sum has to go from the first number to the last.
+        return x.cumsum(-1).narrow(-1, x.size(-1) - 1, 1)
+
+
+def filled(x: Float[Tensor, "*batch rows columns"], rows: int, columns: int) -> Tensor:
+    """A fresh copy, filled up with zeros to whole tiles.
+
+    It is a copy even where nothing is to fill, for kernels differ by alignment, and by which axis lies inside.
+    """
+    missing = -x.size(-2) % rows, -x.size(-1) % columns
+    if missing == (0, 0):
+        return x.clone(memory_format=torch.contiguous_format)
+    return F.pad(x, (0, missing[1], 0, missing[0]))
+
+
+def by_tiles(x: Float[Tensor, "filled_rows k"], weight: Float[Tensor, "k out"]) -> Float[Tensor, "filled_rows out"]:
+    """`x @ weight`, a tile of rows at a time."""
+    if x.size(0) == ROWS:
+        return torch.mm(x, weight)
+    product = x.new_empty(x.size(0), weight.size(1))
+    for part, place in zip(x.split(ROWS), product.split(ROWS), strict=True):
+        torch.mm(part, weight, out=place)
+    return product
+
+
+def by_onednn(x: Float[Tensor, "rows k"], weight: Float[Tensor, "out k"]) -> Float[Tensor, "rows out"]:
+    """`x @ weight.T` by oneDNN. A single row runs another kernel there, so it is given two."""
+    pair = x.expand(2, -1) if x.size(0) == 1 else x
+    return torch.ops.mkldnn._linear_pointwise(pair.contiguous(), weight, None, "none", [], "")[: x.size(0)]
+
+
+def blockwise(a: Float[Tensor, "batch 16 k"], b: Float[Tensor, "batch k n"]) -> Float[Tensor, "batch 16 n"]:
+    """One tile of rows times everything, in blocks of the axis that is summed over and of the columns."""
+    columns: list[Tensor] = []
+    for right in b.split(BLOCK, dim=2):
+        parts = zip(a.split(BLOCK, dim=2), right.split(BLOCK, dim=1), strict=True)
+        products = [torch.bmm(part.contiguous(), block.contiguous()) for part, block in parts]
+        out = products[0]
+        for product in products[1:]:
+            out += product
+        columns.append(out)
+    return torch.cat(columns, dim=2)
+
+
+def onednn_takes(weight: Tensor) -> bool:
+    """Whether a weight is large enough for oneDNN, and of a kind that it multiplies."""
+    kind = weight.dtype == torch.float32 and weight.device.type == "cpu" and torch.backends.mkldnn.is_available()
+    return kind and weight.numel() >= LARGE
