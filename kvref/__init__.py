@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from kvref.finding import Divergence, Finding, LawBroken
     from kvref.gpt2 import GPT, SIZES, GPTConfig
     from kvref.law import Law, law, laws, saw
+    from kvref.lens import Lens
     from kvref.schedule import Schedule
     from kvref.search import Effort, Outcome, Status, search
     from kvref.targets import Bench, Target
     from kvref.trace import Trace, play, run
-    from kvref.lens import Lens
 
 __version__ = version("kvref")
 

@@ -71,5 +71,5 @@ def exit_code(outcomes: Sequence[Outcome], kills: Sequence[Kill] = (), *, stoppe
     statuses = {outcome.status for outcome in outcomes}
     if statuses & {Status.BROKEN, Status.RAISED} or any(kill.outcome is None for kill in kills):
         return 1
-    undecided = statuses & {Status.VACUOUS, Status.CUT_SHORT}
+    undecided = statuses & {Status.VACUOUS, Status.CUT_SHORT, Status.UNDECIDED}
     return 4 if stopped or undecided or Status.HELD not in statuses else 0

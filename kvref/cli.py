@@ -57,6 +57,18 @@ def check(
     ] = None,
     law: Annotated[list[str] | None, typer.Option(help="Only this law; may be given again.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    lens: Annotated[
+        str,
+        typer.Option(help="tile, grid, fold: the same bits, by three arithmetics; float64: ordinary kernels, a bound."),
+    ] = "tile",
+    dtype: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="float32, bfloat16, float16 or float64; for the reference it may be given again. "
+            "Else float32 and bfloat16 for the reference, and your own decoder as it is.",
+            show_default=False,
+        ),
+    ] = None,
     examples: Annotated[int, typer.Option(min=1, help="Schedules to try for each law; too few miss its cases.")] = 60,
     seed: Annotated[int, typer.Option(min=0, help="The same seed draws the same schedules.")] = 0,
     max_time: Annotated[
@@ -65,7 +77,10 @@ def check(
     ] = None,
 ) -> None:
     """Try every law on a target, and show what breaks one."""
+    import torch
+
     from kvref.device import resolve_device
+    from kvref.lens import dtypes_called, lens_called
     from kvref.prompts import read_text
     from kvref.search import Effort
     from kvref.targets import Bench
@@ -77,8 +92,12 @@ def check(
     if cache not in (None, "growing", "static"):
         raise BadInput(f"there is no {cache!r} cache; give growing or static")
     laws = choose_laws(law or [])
-    flags = flags_of(device=None if device == "auto" else device, text=text, prompt=prompt, cache=cache)
-    bench = Bench(resolve_device(device), text=None if text is None else read_text(text), prompt=prompt, flags=flags)
+    asked = {"device": device, "lens": lens, "text": text, "prompt": prompt, "cache": cache}
+    flags = flags_of(**{name: None if value in ("auto", "tile") else value for name, value in asked.items()})
+    flags += "".join(f" --dtype {name}" for name in dtype or [])
+    found = resolve_device(device)
+    bench = Bench(found, lens, dtypes_called(dtype or []), None if text is None else read_text(text), prompt, flags)
+    lens_called(lens, torch.float32)  # raises now for a lens that there is not
     limit = max_time if max_time is not None or weights is None else WEIGHTS_SECONDS
     targets = choose_targets(target, weights, bench, cache)
     whole = not (target or weights or cache or law)

@@ -7,6 +7,7 @@ needs a capability which the decoder lacks is skipped, visibly.
 
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from enum import StrEnum
 from time import perf_counter
@@ -17,10 +18,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from kvref.cache import Rows
-from kvref.errors import TargetError
+from kvref.errors import NotInterceptable, RangeExceeded, TargetError
 from kvref.generate import Session, generate_cached
-from kvref.protocol import Conversation, Implementation, Logits, Sampler, Tokens
 from kvref.lens import NATIVE, Lens
+from kvref.protocol import Conversation, Implementation, Logits, Sampler, Tokens
 
 T = TypeVar("T")
 
@@ -65,6 +66,10 @@ class DecoderRaised(Exception):
         self.call = call
         self.error = error
         self.step: int | None = None
+
+
+class OutOfReach(DecoderRaised):
+    """The lens cannot be used on this decoder; the cause says why. It says nothing about the decoder."""
 
 
 class Misshapen(DecoderRaised):
@@ -116,6 +121,7 @@ class Decoder:
         self.implementation = implementation
         self.name = name
         self.lens = lens
+        self.logits_dtype: torch.dtype | None = None
         self.vocab_size = self.size("vocab_size")
         self.block_size = self.size("block_size")
         try:
@@ -131,6 +137,12 @@ class Decoder:
 
     def __repr__(self) -> str:
         return self.name
+
+    def under(self, lens: Lens) -> "Decoder":
+        """Give the same decoder under another lens; what is asked of it counts in the same meter."""
+        other = copy(self)
+        other.lens, other.logits_dtype = lens, None
+        return other
 
     def full(self, tokens: Tokens) -> Logits:
         """Logits of one uncached pass over whole sequences."""
@@ -227,18 +239,21 @@ class Decoder:
         if not isinstance(value, kind) or (isinstance(value, int) and value < 1):
             wanted = "a torch.dtype" if name == "dtype" else "a whole number of at least 1"
             raise TargetError(f"{self.name}: `{name}` is {value!r}; it must be {wanted}")
-        return value
+        return self.lens.stored(value) if isinstance(value, torch.dtype) else value
 
     def guard(self, name: str, call: Callable[..., T], *args: Any) -> T:
         """Call something of the implementation: under the lens, on the clock, with its exceptions marked."""
-        with self._clock(), torch.no_grad(), self.lens.numerics():
+        with self._clock(), torch.inference_mode():
             try:
-                return call(*args)
+                with self.lens.numerics():
+                    return call(*args)
+            except (NotInterceptable, RangeExceeded) as error:
+                raise OutOfReach(name, error) from error
             except (Exception, SystemExit) as error:
                 raise DecoderRaised(name, error) from error
 
     def require_logits(self, call: str, tokens: Tokens, logits: object) -> Logits:
-        """Refuse an answer that is no tensor of logits, `batch new vocab_size`, in the lens's dtype."""
+        """Refuse an answer that is no tensor of logits, `batch new vocab_size`, always in one floating-point dtype."""
         self.meter.calls += 1
         self.meter.tokens += tokens.numel()
         want = (*tokens.shape, self.vocab_size)
@@ -246,8 +261,11 @@ class Decoder:
             raise Misshapen(call, TypeError(f"logits must be a tensor, not {type(logits).__name__}"))
         if logits.shape != want:
             raise Misshapen(call, TypeError(f"logits must have shape {want}, not {tuple(logits.shape)}"))
-        if logits.dtype != self.lens.dtype:
-            raise Misshapen(call, TypeError(f"logits must be {self.lens.dtype}, not {logits.dtype}"))
+        if not logits.is_floating_point():
+            raise Misshapen(call, TypeError(f"logits must be floating-point numbers, not {logits.dtype}"))
+        self.logits_dtype = self.logits_dtype or logits.dtype
+        if logits.dtype != self.logits_dtype:
+            raise Misshapen(call, TypeError(f"logits must be {self.logits_dtype} as before, not {logits.dtype}"))
         return logits
 
     def _number(self, call: str, answer: Any) -> int:

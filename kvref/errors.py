@@ -43,3 +43,7 @@ class NotInterceptable(KvrefError):
 
 class RangeExceeded(KvrefError):
     """Numbers that are too large for the exact lens to add up exactly."""
+
+
+class NotExact(KvrefError):
+    """The exact lens cannot claim its bits here: an operator is not what a mode assumes."""

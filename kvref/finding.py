@@ -1,25 +1,31 @@
 """A finding: a law that does not hold, on the smallest schedule, and where the results first part."""
 
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from kvref.lens import SAME_BITS, Lens, differs, gaps
 from kvref.protocol import Logits
 from kvref.schedule import Schedule
 from kvref.trace import Ledger, Step
-from kvref.lens import SAME_BITS, Lens, differs, gaps
+from kvref.verdict import Verdict
 
 
 @dataclass(frozen=True)
 class Divergence:
-    """Where and by how much something is not as it has to be. `step` counts from 0."""
+    """Where and by how much something is not as it has to be. `step` counts from 0.
+
+    `copied` is for what is never computed again, so that rounding cannot change it.
+    """
 
     message: str
     step: int | None = None
     row: int | None = None
     position: int | None = None
     gap: float | None = None
+    copied: bool = False
 
     def __str__(self) -> str:
         where = [f"{name} {value}" for name, value in self.places() if value is not None]
@@ -29,6 +35,10 @@ class Divergence:
         """Names and numbers of the place, the step counted from 1 as in a printed schedule."""
         step = None if self.step is None else self.step + 1
         return [("step", step), ("row", self.row), ("position", self.position)]
+
+
+measuring: ContextVar[list[float] | None] = ContextVar("measuring", default=None)
+"""Where the gaps that a law compares are noted, so that nothing is raised for them; None where it is tried."""
 
 
 class LawBroken(AssertionError):
@@ -55,6 +65,7 @@ class Finding:
     origin: str | None
     replay: str
     raised: bool = False
+    verdict: Verdict | None = None
 
     def __str__(self) -> str:
         """Lay out the four parts: the law, the place, the schedule, the command."""
@@ -71,6 +82,7 @@ class Finding:
             *(f"      {step}" for step in steps),
             f"  {'raised  ' if self.raised else 'diverges'}  {self.divergence}{size}",
             *([f"  cache     {self.origin}"] if self.origin else []),
+            *([f"  verdict   {self.verdict.kind}: {self.verdict.because}"] if self.verdict else []),
             f"  replay    {self.replay}",
         ]
         return "\n".join(lines)
@@ -98,8 +110,13 @@ def expect_logits(step: Step, want: Logits, than: str, lens: Lens | None = None)
 
 
 def expect_same(got: Logits, want: Logits, than: str, lens: Lens, past: int, step: Step | int) -> None:
-    """Raise `LawBroken` at the first position, counted from `past`, then row, whose logits are not those wanted."""
-    wrong = differs(got, want, lens).t().nonzero()
+    """Raise `LawBroken` at the first position, counted from `past`, then row, whose logits are not those wanted.
+
+    Logits that are NaN or infinitely large are never those wanted, not even where both are alike.
+    """
+    if noted(got, want):
+        return
+    wrong = (differs(got, want, lens) | ~usable(got) | ~usable(want)).t().nonzero()
     if not len(wrong):
         return
     new, row = (int(i) for i in wrong[0])
@@ -112,8 +129,22 @@ def expect_same(got: Logits, want: Logits, than: str, lens: Lens, past: int, ste
             row,
             past + new,
             float(gaps(got, want)[row, new]),
+            copied=lens == SAME_BITS,
         )
     )
+
+
+def usable(logits: Logits) -> Tensor:
+    """Which vectors of logits hold numbers that a token can be chosen by; -inf is one, for a token ruled out."""
+    return (logits < torch.inf).all(dim=-1)
+
+
+def noted(got: Tensor, want: Tensor) -> bool:
+    """Whether gaps are measured and not judged now; then the largest of these is noted."""
+    sizes = measuring.get()
+    if sizes is not None and got.numel():
+        sizes.append(float(gaps(got, want).amax()))
+    return sizes is not None
 
 
 def expect_keys_values(
@@ -134,6 +165,8 @@ def first_difference(name: str, layer: int, got: Tensor, want: Tensor, lens: Len
     """First position at which keys or values differ."""
     if got.shape != want.shape:
         return Divergence(f"{name} of layer {layer} have shape {tuple(got.shape)}, not {tuple(want.shape)} as")
+    if noted(got, want):
+        return None
     wrong = differs(got, want, lens).permute(2, 0, 1).nonzero()
     if not len(wrong):
         return None
@@ -143,6 +176,7 @@ def first_difference(name: str, layer: int, got: Tensor, want: Tensor, lens: Len
         row=row,
         position=position,
         gap=float(gaps(got, want)[row, head, position]),
+        copied=lens == SAME_BITS,
     )
 
 

@@ -1,10 +1,11 @@
 """A lens: the numerics that a schedule runs under, and when two results count as the same there.
 
-Under an exact lens (`kvref.exact`) equal means the same bits. Ordinary kernels sum in another order for one row than for
-forty, so that equal values come out some units in the last place apart; there a bound decides, and what it rests on is
-in `kvref.verdict`.
+Under an exact lens (`kvref.exact`) equal means the same bits. Ordinary kernels sum in another order for one row than
+for forty, so that equal values come out some units in the last place apart; there a bound decides, and what it rests on
+is in `kvref.verdict`.
 """
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from kvref.errors import BadInput
 from kvref.exact import MODES, exact
 from kvref.promote import promoted
 
@@ -21,7 +23,7 @@ class Lens:
     """Numerics, for decoders of a dtype, and the bound that goes with them. A bound of 0 asks for the same bits.
 
     Names: `tile`, `grid` and `fold` are exact; `native` runs the ordinary kernels; `promoted` runs them in float64,
-    whatever the decoder's dtype.
+    whatever the decoder's dtype; and `lifted` does so with every cast to a narrower dtype taken away too.
     """
 
     name: str
@@ -37,7 +39,13 @@ class Lens:
         """Context in which decoders run."""
         if self.exact:
             return exact(self.name)
-        return promoted(self.dtype) if self.name == "promoted" else nullcontext()
+        if self.name in ("promoted", "lifted"):
+            return promoted(self.dtype, narrower=self.name == "lifted")
+        return nullcontext()
+
+    def stored(self, dtype: torch.dtype) -> torch.dtype:
+        """Dtype in which a decoder that stores in one dtype does so under this lens."""
+        return torch.float64 if self.name in ("promoted", "lifted") and dtype == self.dtype else dtype
 
     def __str__(self) -> str:
         dtype = str(self.dtype).removeprefix("torch.")
@@ -46,6 +54,31 @@ class Lens:
 
 NATIVE = Lens("native", torch.float64, 1e-10)
 """Ordinary kernels in float64, where rounding stays below 1e-12 at tiny sizes."""
+
+NAMES = (*MODES, "float64")
+"""Lenses that can be asked for."""
+
+
+DTYPES = {
+    str(dtype).removeprefix("torch."): dtype for dtype in (torch.bfloat16, torch.float16, torch.float32, torch.float64)
+}
+"""Dtypes that decoders are tested in, by name."""
+
+
+def dtypes_called(names: Sequence[str]) -> tuple[torch.dtype, ...]:
+    """Dtypes by name, each once; raise `BadInput` for a name that is not in `DTYPES`."""
+    for name in names:
+        if name not in DTYPES:
+            raise BadInput(f"there is no dtype {name!r} to test in; there are {', '.join(DTYPES)}")
+    return tuple(DTYPES[name] for name in dict.fromkeys(names))
+
+
+def lens_called(name: str, dtype: torch.dtype) -> Lens:
+    """The lens of a name in `NAMES` for decoders of a dtype; raise `BadInput` for another name."""
+    if name not in NAMES:
+        raise BadInput(f"there is no lens {name!r}; there are {', '.join(NAMES)}")
+    return Lens("promoted", dtype, NATIVE.bound) if name == "float64" else Lens(name, dtype)
+
 
 SAME_BITS = Lens("same bits", torch.float64)
 """For what is copied, never computed again."""
@@ -62,6 +95,7 @@ def gaps(got: Float[Tensor, "*shape n"], want: Float[Tensor, "*shape n"]) -> Flo
     The size of a vector that is a millionth of the largest, or less, counts as that much: it is what is left of larger
     numbers that cancelled, and its rounding is theirs.
     """
+    got, want = got.double(), want.double()
     if not want.numel():
         return want.new_zeros(want.shape[:-1])
     same = got == want

@@ -17,6 +17,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("kvref", "laws of KV caches")
     group.addoption("--kvref-target", default="reference", help="what `kvref check` takes as target")
     group.addoption("--kvref-device", default="auto", help="auto, cpu, cuda or cuda:N")
+    group.addoption("--kvref-lens", default="tile", help="tile, grid, fold or float64")
+    group.addoption("--kvref-dtype", action="append", default=[], help="a dtype to test in; may be given again")
     group.addoption("--kvref-examples", type=int, default=50, help="schedules to try for each law")
     group.addoption("--kvref-seed", type=int, default=0, help="the same seed draws the same schedules")
 
@@ -45,11 +47,18 @@ def targets_of(config: pytest.Config) -> "list[Target]":
 
 def bench_of(config: pytest.Config) -> "Bench":
     """Where laws are tried in this session."""
+    import torch
+
     from kvref.device import resolve_device
+    from kvref.lens import dtypes_called, lens_called
     from kvref.targets import Bench
 
-    device = option(config, "device")
-    return Bench(resolve_device(device), flags="" if device == "auto" else f" --device {device}")
+    device, lens, dtypes = (option(config, name) for name in ("device", "lens", "dtype"))
+    flags = "" if device == "auto" else f" --device {device}"
+    flags += "" if lens == "tile" else f" --lens {lens}"
+    flags += "".join(f" --dtype {name}" for name in dtypes)
+    lens_called(lens, torch.float32)  # raises now for a lens that there is not
+    return Bench(resolve_device(device), lens, dtypes_called(dtypes), flags=flags)
 
 
 def option(config: pytest.Config, name: str) -> Any:

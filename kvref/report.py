@@ -13,7 +13,7 @@ import kvref
 from kvref.check import Kill
 from kvref.schedule import count
 from kvref.search import Effort, Outcome, Status
-from kvref.targets import Bench
+from kvref.targets import DTYPES, Bench
 
 STYLES = {
     Status.HELD: "green",
@@ -22,6 +22,7 @@ STYLES = {
     Status.SKIPPED: "dim",
     Status.VACUOUS: "bold yellow",
     Status.CUT_SHORT: "bold yellow",
+    Status.UNDECIDED: "bold yellow",
 }
 
 
@@ -37,9 +38,11 @@ class Report:
         """Say what is about to run, and on what."""
         limit = "" if max_time is None else f", at most {max_time:g} s"
         threads = count(torch.get_num_threads(), "thread")
+        dtypes = ", ".join(str(dtype).removeprefix("torch.") for dtype in bench.dtypes or DTYPES)
         self.line(
             f"kvref {kvref.__version__}, torch {torch.__version__}, Python {platform.python_version()}, "
-            f"{bench.device}, {threads}; {bench.lens}; {effort.examples} examples a law, seed {effort.seed}{limit}"
+            f"{bench.device}, {threads}; lens {bench.lens}, {dtypes}; {effort.examples} examples a law, "
+            f"seed {effort.seed}{limit}"
         )
 
     def outcome(self, outcome: Outcome) -> None:

@@ -2,24 +2,28 @@
 
 import random
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from time import perf_counter
 
 import pytest
+import torch
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis import strategies as st
 from hypothesis.errors import Flaky
 from hypothesis.strategies import DrawFn
 
-from kvref.decoder import Decoder, DecoderRaised
+from kvref.decoder import Decoder, DecoderRaised, OutOfReach
 from kvref.finding import Divergence, Finding, LawBroken
+from kvref.judge import Question, judge, native_bound
 from kvref.law import Law, seen
+from kvref.lens import NATIVE, Lens
 from kvref.locate import locate
 from kvref.rehearsal import Plan, Rehearsal, cost_of, stand_in
 from kvref.schedule import Schedule
-from kvref.targets import Target
+from kvref.targets import Target, Under
+from kvref.verdict import Kind, Verdict
 
 Tick = Callable[[int], None]
 
@@ -51,6 +55,7 @@ class Status(StrEnum):
     SKIPPED = "skipped"
     VACUOUS = "vacuous"
     CUT_SHORT = "cut short"
+    UNDECIDED = "undecided"
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,7 @@ class Watch:
     examples: int = 0
     forward_seconds: float = 0.0
     cut_short: bool = False
+    out_of_reach: str = ""
     cases: set[str] = field(default_factory=set[str])
     failures: list["Failure"] = field(default_factory=list["Failure"])
     crashes: list["Failure"] = field(default_factory=list["Failure"])
@@ -88,6 +94,8 @@ class Watch:
 
     def attempt(self, decoder: Decoder, schedule: Schedule) -> None:
         """Try the law once. A decoder that raises is noted, and fails only when asked to."""
+        if self.out_of_reach:
+            return
         if self.only is not None and schedule not in self.only and not self.failures:
             return
         late = self.deadline is not None and perf_counter() > self.deadline
@@ -108,6 +116,8 @@ class Watch:
             self.killed_after = self.killed_after or self.examples
             self.failures.append(Failure(error, decoder, schedule))
             raise
+        except OutOfReach as error:
+            self.out_of_reach = str(error.error)
         except DecoderRaised as error:
             crash = Failure(error, decoder, schedule)
             self.crashes.append(crash)
@@ -117,6 +127,11 @@ class Watch:
         finally:
             seen.reset(token)
             self.forward_seconds += decoder.meter.seconds - before
+
+    def broken(self) -> "Failure | None":
+        """The failure that shrinking ended with, if it is a broken law and no crash."""
+        found = self.smallest()
+        return found if found and isinstance(found.error, LawBroken) else None
 
     def smallest(self) -> "Failure | None":
         """The failure that shrinking ended with; where it does not repeat, or is a crash of before, the shortest."""
@@ -145,13 +160,28 @@ def search(law: Law, target: Target, effort: Effort, tick: Tick | None = None, p
     """Try a law on drawn schedules, and give the smallest that breaks it, if any does.
 
     A schedule on which the decoder raises is passed over, for a crash proves nothing about the law; when nothing else
-    is found, the crash is what is reported. `tick` is called with the number of examples before each; a `plan` says
+    is found, the crash is what is reported. What breaks the law by rounding, or by the order of keys, sends the search
+    on under a lens that does not see these. `tick` is called with the number of examples before each; a `plan` says
     which of them to try in limited time.
     """
     if lacking := law.lacks(target.capabilities()):
         return Outcome(law, target.name, Status.SKIPPED, reason=lacking)
     begun = perf_counter()
-    deadline = None if effort.max_seconds is None else begun + effort.max_seconds
+    notes, tried, seen_by = list[str](), set[str](), target
+    while True:
+        watch = hunt(law, seen_by, effort, tick, plan)
+        verdict = judge(Question(law, f.decoder, f.schedule, f.divergence)) if (f := watch.broken()) else None
+        tried |= {decoder.lens.name for decoder in seen_by.decoders()}
+        further = next_lens(target, tried, watch, verdict)
+        if further is None:
+            return conclude(law, seen_by, effort, watch, perf_counter() - begun, verdict, notes)
+        seen_by, note = further
+        notes.append(note)
+
+
+def hunt(law: Law, target: Target, effort: Effort, tick: Tick | None, plan: Plan | None) -> Watch:
+    """Search under one lens."""
+    deadline = None if effort.max_seconds is None else perf_counter() + effort.max_seconds
     watch = Watch(law, deadline, tick=tick)
     if plan and effort.max_seconds is not None:
         watch.only = plan.within(effort.max_seconds)
@@ -160,7 +190,34 @@ def search(law: Law, target: Target, effort: Effort, tick: Tick | None = None, p
         # Once more, to shrink the crash; what it adds is counted with the rest.
         watch.let_raise = True
         explore(watch, target, effort)
-    return conclude(law, target, effort, watch, perf_counter() - begun)
+    return watch
+
+
+def next_lens(target: Target, tried: set[str], watch: Watch, verdict: Verdict | None) -> tuple[Target, str] | None:
+    """The target under the lens to search on with, and why; None where the search is at its end."""
+    if "grid" not in tried and verdict and verdict.kind is Kind.ORDER:
+        return Under(target, "grid"), f"{verdict.kind}: {verdict.because}"
+    if "fold" not in tried and watch.out_of_reach and "grid" in tried:
+        return Under(target, "fold"), watch.out_of_reach
+    if "promoted" not in tried and (watch.out_of_reach or (verdict and verdict.kind in HARMLESS)):
+        why = watch.out_of_reach or (f"{verdict.kind}: {verdict.because}" if verdict else "")
+        return in_float64(target), why
+    return None
+
+
+def in_float64(target: Target) -> Target:
+    """The target as ordinary kernels in float64 see it or, where it cannot be lifted, in its own dtype."""
+    lifted = Under(target, "promoted", NATIVE.bound)
+    first = lifted.decoders()[0]
+    try:
+        first.full(torch.zeros(1, 1, dtype=torch.long, device=first.device))
+    except DecoderRaised:
+        plain = target.decoders()[0].under(Lens("native", first.lens.dtype))
+        try:
+            return Under(target, "native", native_bound(plain))
+        except DecoderRaised:
+            return Under(target, "native", NATIVE.bound)
+    return lifted
 
 
 def explore(watch: "Watch | Rehearsal", target: Target, effort: Effort) -> None:
@@ -219,20 +276,36 @@ def plan_for(law: Law, target: Target, effort: Effort) -> Plan:
     return rehearsal.plan()
 
 
-def conclude(law: Law, target: Target, effort: Effort, watch: Watch, seconds: float) -> Outcome:
+HARMLESS = (Kind.ROUNDING, Kind.EQUIVALENT, Kind.EXACT)
+"""Verdicts on a difference that is no fault of the cache."""
+
+
+def conclude(
+    law: Law,
+    target: Target,
+    effort: Effort,
+    watch: Watch,
+    seconds: float,
+    verdict: Verdict | None,
+    notes: Sequence[str],
+) -> Outcome:
     """Say what a search has come to."""
-    status, reason, finding = Status.HELD, "", None
+    status, reasons, finding = Status.HELD, list(notes), None
     missing = ", ".join(sorted(law.must_see - watch.cases))
-    if failure := watch.smallest():
-        status = Status.BROKEN if isinstance(failure.error, LawBroken) else Status.RAISED
-        finding = describe(law, target, effort, failure)
-        reason = str(failure.error)
+    if (failure := watch.smallest()) and not (verdict and verdict.kind in HARMLESS):
+        undecided = verdict and verdict.kind is Kind.UNDECIDABLE
+        broken = Status.UNDECIDED if undecided else Status.BROKEN
+        status = broken if isinstance(failure.error, LawBroken) else Status.RAISED
+        finding = describe(law, target, effort, failure, verdict)
+        reasons = [str(failure.error)]
+    elif watch.out_of_reach:
+        status, reasons = Status.UNDECIDED, [watch.out_of_reach]
     elif missing and watch.cut_short:
-        status, reason = Status.CUT_SHORT, f"out of time before it met: {missing}"
+        status, reasons = Status.CUT_SHORT, [f"out of time before it met: {missing}"]
     elif missing:
-        status, reason = Status.VACUOUS, f"never met: {missing}"
+        status, reasons = Status.VACUOUS, [f"never met: {missing}"]
     elif watch.examples < effort.examples:
-        reason = f"of {effort.examples} drawn, in the time there was"
+        reasons.append(f"of {effort.examples} drawn, in the time there was")
     return Outcome(
         law,
         target.name,
@@ -240,20 +313,22 @@ def conclude(law: Law, target: Target, effort: Effort, watch: Watch, seconds: fl
         watch.examples,
         seconds,
         watch.forward_seconds,
-        reason,
+        "; ".join(reasons),
         finding,
         watch.killed_after,
     )
 
 
-def describe(law: Law, target: Target, effort: Effort, failure: Failure) -> Finding:
+def describe(law: Law, target: Target, effort: Effort, failure: Failure, verdict: Verdict | None) -> Finding:
     """Put a failure on paper, with the place where the cache first went wrong."""
     failure = trimmed(law, failure)
     decoder, schedule, divergence = failure.decoder, failure.schedule, failure.divergence
     origin = locate(decoder, schedule, divergence.step) if divergence.gap is not None else None
     replay = f"kvref check {target.command} --law {law.name}{effort.flags()}"
     raised = isinstance(failure.error, DecoderRaised)
-    return Finding(target.name, law.name, law.sentence, decoder.name, schedule, divergence, origin, replay, raised)
+    return Finding(
+        target.name, law.name, law.sentence, decoder.name, schedule, divergence, origin, replay, raised, verdict
+    )
 
 
 def trimmed(law: Law, failure: Failure) -> Failure:
@@ -279,7 +354,7 @@ def require_held(outcome: Outcome) -> None:
             return
         case Status.SKIPPED:
             pytest.skip(outcome.reason)
-        case Status.BROKEN | Status.RAISED if outcome.finding:
+        case Status.BROKEN | Status.RAISED | Status.UNDECIDED if outcome.finding:
             pytest.fail(str(outcome.finding), pytrace=False)
         case _:
             pytest.fail(f"{outcome.law.name}: {outcome.status}: {outcome.reason}", pytrace=False)

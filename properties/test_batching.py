@@ -3,10 +3,10 @@
 from kvref.decoder import Capability, Decoder
 from kvref.finding import expect_keys_values, expect_logits
 from kvref.law import law, saw
+from kvref.lens import SAME_BITS
 from kvref.schedule import Crop, Reorder, Reset, Schedule, alone
 from kvref.strategies import schedules
 from kvref.trace import Uncached, play, run
-from kvref.lens import SAME_BITS
 
 
 @law(

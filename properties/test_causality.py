@@ -5,10 +5,10 @@ from itertools import pairwise
 from kvref.decoder import Capability, Decoder
 from kvref.finding import LawBroken, expect, expect_keys_values, expect_logits, expect_same
 from kvref.law import Check, law, saw
+from kvref.lens import SAME_BITS
 from kvref.schedule import Content, Extend, Schedule
 from kvref.strategies import schedules, twins
 from kvref.trace import Step, as_tensor, first_rows, play, prefilled
-from kvref.lens import SAME_BITS
 
 
 @law(

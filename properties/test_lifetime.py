@@ -3,10 +3,10 @@
 from kvref.decoder import Capability, Decoder
 from kvref.finding import expect_keys_values, expect_logits
 from kvref.law import law, saw
+from kvref.lens import SAME_BITS
 from kvref.schedule import Crop, Extend, Fork, Reorder, Reset, Schedule, Start, requests
 from kvref.strategies import schedules
 from kvref.trace import Step, Uncached, first_rows, play
-from kvref.lens import SAME_BITS
 
 
 @law(

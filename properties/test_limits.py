@@ -3,10 +3,10 @@
 from kvref.decoder import Capability, Decoder
 from kvref.finding import expect, expect_keys_values, expect_logits
 from kvref.law import law, saw
+from kvref.lens import SAME_BITS
 from kvref.schedule import Overflow, Schedule
 from kvref.strategies import overflows
 from kvref.trace import Uncached, play
-from kvref.lens import SAME_BITS
 
 
 @law(given=overflows(), must_see=("tokens refused by a full cache", "tokens refused while some would fit"))

@@ -36,15 +36,21 @@ def exact(mode: str = "tile") -> Generator[ExactMode]:
     """
     lens = shared(mode)
     lens.refused.clear()
-    with lens, shortcut(mode):
-        yield lens
-    lens.arithmetic.check()
+    try:
+        with lens, shorter_way(mode):
+            yield lens
+    except Exception as error:
+        lens.arithmetic.forget()
+        if lens.refused:
+            raise NotInterceptable(f"not interceptable: {lens.refused[0]}") from error
+        raise
     if lens.refused:
         raise NotInterceptable(f"not interceptable: {lens.refused[0]}")
+    lens.arithmetic.check()
 
 
 @cache
-def shortcut(mode: str) -> Shortcut:
+def shorter_way(mode: str) -> Shortcut:
     """The shorter way to the lens of a mode."""
     return Shortcut(shared(mode).arithmetic)
 

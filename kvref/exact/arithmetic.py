@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from kvref.exact.prepared import Prepared
 
-
 Times = Callable[[Tensor], Tensor]
 """Rows, `rows k`, to their product with a weight, `rows out`."""
 
@@ -63,6 +62,13 @@ class Arithmetic(ABC):
     def total(self, x: Float[Tensor, "*rows n"]) -> Float[Tensor, "*rows 1"]:
         """Sum over the last axis, wide; zeros behind the last number change no bit."""
 
+    def running(self, x: Float[Tensor, "*rows n"]) -> Float[Tensor, "*rows n"]:
+        """Running sum along the last axis, wide: on the CPU it goes from number to number, in their order."""
+        if x.device.type == "cpu":
+            return self.widen(x).cumsum(-1)
+        upto = torch.ones(x.size(-1), x.size(-1), dtype=torch.bool, device=x.device).tril()
+        return self.total(torch.where(upto, x.unsqueeze(-2), 0.0)).squeeze(-1)
+
     def layer_norm(
         self, x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
     ) -> Tensor | None:
@@ -70,5 +76,20 @@ class Arithmetic(ABC):
         del x, shape, weight, bias, eps
         return None
 
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None, added: Tensor | None, root: float
+    ) -> Tensor | None:
+        """Attention at once, where an arithmetic has a shorter way; None where its steps have to be taken one by one.
+
+        The mask says what is `visible` (True), or is `added` to the scores; `root` scales queries and keys each.
+        """
+        del query, key, value, visible, added, root
+        return None
+
     def check(self) -> None:
         """Raise `RangeExceeded` if numbers were met that are too large for the claim, and forget them."""
+        return
+
+    def forget(self) -> None:
+        """Forget the numbers met so far, where a call failed."""
+        return

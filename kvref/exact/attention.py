@@ -39,26 +39,31 @@ def attention(
         repeats = query.size(-3) // key.size(-3)
         key, value = key.repeat_interleave(repeats, -3), value.repeat_interleave(repeats, -3)
     root = math.sqrt(1.0 / math.sqrt(query.size(-1)) if scale is None else abs(scale))
-    scores = matmul(arithmetic, query * (root if scale is None or scale >= 0 else -root), key.transpose(-2, -1) * root)
-    mask = upper_left(scores) if is_causal else attn_mask
+    sign = 1.0 if scale is None or scale >= 0 else -1.0
+    mask = upper_left(query, key) if is_causal else attn_mask
+    visible, added = (mask, None) if mask is None or mask.dtype == torch.bool else (None, mask)
+    plain = sign > 0 and query.dtype == arithmetic.wide(query.dtype)
+    if plain and (done := arithmetic.attend(query, key, value, visible, added, root)) is not None:
+        return done.to(dtype)
+    scores = matmul(arithmetic, query * (sign * root), key.transpose(-2, -1) * root)
     if mask is None:
         weights = softmax(arithmetic, scores, -1)
     else:
-        scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
+        scores = scores.masked_fill(~mask, -torch.inf) if added is None else scores + added
         weights = safe_softmax(arithmetic, scores, -1)
     return matmul(arithmetic, weights.to(query.dtype), value).to(dtype)
 
 
-def upper_left(scores: Tensor) -> Tensor:
+def upper_left(query: Tensor, key: Tensor) -> Tensor:
     """The causal mask of as many keys as queries, at the upper left of the scores."""
-    return torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+    return torch.ones(query.size(-2), key.size(-2), dtype=torch.bool, device=query.device).tril()
 
 
 def matmul(arithmetic: Arithmetic, a: Tensor, b: Tensor) -> Tensor:
     """Product of two stacks of matrices, the leading axes broadcast."""
     lead = a.shape[:-2]
     if b.shape[:-2] != lead:
-        lead = torch.broadcast_shapes(lead, b.shape[:-2])
+        lead = torch.add(a[..., 0, 0], b[..., 0, 0]).shape
         a, b = a.expand(*lead, *a.shape[-2:]), b.expand(*lead, *b.shape[-2:])
     product = bmm(arithmetic, a.reshape(-1, *a.shape[-2:]), b.reshape(-1, *b.shape[-2:]))
     return product.view(*lead, *product.shape[-2:])
@@ -97,7 +102,5 @@ def math_attention(
 ) -> tuple[Tensor, Any]:
     """Attention by torch's math path; of its two results decoders use the first."""
     del dropout_mask
-    out = attention(
-        arithmetic, query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
-    )
+    out = attention(arithmetic, query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
     return out, query.new_empty(0)

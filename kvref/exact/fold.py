@@ -65,5 +65,5 @@ def folded_product(x: Float[Tensor, "rows k"], weight: Float[Tensor, "out k"]) -
     block = max(1, BLOCK_BYTES // max(1, out * (1 << max(k - 1, 0).bit_length()) * x.element_size()))
     if rows <= block:
         return fold(x[:, None, :] * weight).squeeze(-1)
-    parts = [fold(part[:, None, :] * weight).squeeze(-1) for part in x.split(block)]
+    parts = [fold(part[:, None, :] * weight).squeeze(-1) for part in torch.split(x, block)]
     return torch.cat(parts)

@@ -11,8 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 from typing_extensions import override
 
-from kvref.exact.arithmetic import Arithmetic, Times
 from kvref.errors import RangeExceeded
+from kvref.exact.arithmetic import Arithmetic, Times
 
 EXACT = 2.0**53
 """Whole numbers up to here are float64 numbers."""
@@ -67,6 +67,12 @@ class Grid(Arithmetic):
         self.note(x.size(-1) * SUM_STEPS, x)
         return x.sum(-1, keepdim=True)
 
+    @override
+    def running(self, x: Float[Tensor, "*rows n"]) -> Float[Tensor, "*rows n"]:
+        x = rounded(x.double(), SUM_STEPS)
+        self.note(x.size(-1) * SUM_STEPS, x)
+        return x.cumsum(-1)
+
     def note(self, scale: float, *operands: Tensor) -> None:
         """Keep how large a sum of these may be, in points of the grid, for `check`."""
         if all(operand.numel() for operand in operands):
@@ -82,6 +88,10 @@ class Grid(Arithmetic):
                 f"numbers are too large for the grid: a sum may reach {largest / EXACT:.3g} times 2**53 of its points; "
                 'use exact("fold")'
             )
+
+    @override
+    def forget(self) -> None:
+        self.peaks.clear()
 
 
 def rounded(x: Tensor, steps: float) -> Tensor:

@@ -1,24 +1,26 @@
 """The exact lens itself: it stands between a decoder and torch's kernels, and lets nothing unknown through."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
-import torch
-from torch import Tensor
-from torch._decomp import decomposition_table
+from torch import Tensor, _decomp
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 from typing_extensions import override
 
 from kvref.errors import NotInterceptable
-from kvref.exact import attention, pointwise, products, sums
+from kvref.exact import attention, pointwise, products, scatters, sums
 from kvref.exact.arithmetic import Arithmetic
 from kvref.exact.harmless import HARMLESS
 from kvref.exact.registry import OVERRIDES
 
-__all__ = ["ExactMode", "attention", "pointwise", "products", "sums"]
+REGISTERED = attention, pointwise, products, scatters, sums
+"""Modules that put their overrides into `OVERRIDES` when they are imported."""
 
 Kwargs = dict[str, Any]
+
+PARTS = cast("dict[Any, Callable[..., Any]]", _decomp.decomposition_table)  # pyright: ignore[reportUnknownMemberType]
+"""Operators that torch knows to take apart, beside those that are made of parts anyway; it has no public name."""
 
 
 class ExactMode(TorchDispatchMode):
@@ -34,12 +36,14 @@ class ExactMode(TorchDispatchMode):
         return False
 
     def __init__(self, arithmetic: Arithmetic) -> None:
-        super().__init__()
+        super().__init__()  # pyright: ignore[reportUnknownMemberType] - torch leaves it untyped
         self.arithmetic = arithmetic
         self.refused: list[str] = []
 
     @override
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Kwargs | None = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Kwargs | None = None
+    ) -> Any:
         kwargs = kwargs or {}
         if func in HARMLESS:
             return func(*args, **kwargs)
@@ -55,12 +59,12 @@ class ExactMode(TorchDispatchMode):
     def take_apart(self, func: Any, args: tuple[Any, ...], kwargs: Kwargs) -> Any:
         """Run an operator in its parts, each of which comes back here."""
         if isinstance(func, OpOverload):
+            ways: list[Callable[..., Any] | None] = [func.decompose, PARTS.get(func)]
             with self:
-                if (result := func.decompose(*args, **kwargs)) is not NotImplemented:
-                    return result
-                parts: Callable[..., Any] | None = decomposition_table.get(func)
-                if parts and (result := parts(*args, **kwargs)) is not NotImplemented:
-                    return result
+                for way in ways:
+                    result: Any = way(*args, **kwargs) if way else NotImplemented
+                    if result is not NotImplemented:
+                        return result
         return self.refuse(func)
 
     def refuse(self, func: Any) -> Any:
@@ -79,4 +83,4 @@ def is_float(value: Any) -> bool:
     """Whether something is a tensor, or a list with a tensor, of floating-point or complex numbers."""
     if isinstance(value, Tensor):
         return value.dtype.is_floating_point or value.dtype.is_complex
-    return isinstance(value, list | tuple) and any(is_float(part) for part in value)
+    return isinstance(value, list | tuple) and any(is_float(part) for part in cast("list[Any]", value))

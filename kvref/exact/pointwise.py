@@ -6,7 +6,6 @@ with a factor in bfloat16. Here they are composed of operators that do not.
 """
 
 import math
-from numbers import Number
 
 import torch
 from torch import Tensor
@@ -16,8 +15,8 @@ from kvref.exact.registry import instead_of
 
 ROOT = math.sqrt(2.0 / math.pi)
 
-PLAIN_POWERS = (0, 1, 2, 3)
-"""Powers that every kernel takes by multiplication."""
+PLAIN_POWERS = (0, 0.5, 1, 2, 3)
+"""Powers that every kernel takes by multiplication or as a root."""
 
 
 @instead_of("sigmoid")
@@ -94,18 +93,24 @@ def logaddexp(arithmetic: Arithmetic, a: Tensor, b: Tensor) -> Tensor:
 def power(arithmetic: Arithmetic, base: Tensor | float, exponent: Tensor | float) -> Tensor:
     """Powers: small whole ones by multiplication, roots by `sqrt`, and others by `exp(exponent log base)`."""
     dtype = torch.result_type(base, exponent)
-    if isinstance(exponent, Number) and exponent in PLAIN_POWERS:
-        return torch.pow(base, exponent)
-    wide = arithmetic.wide(dtype)
-    x = base.to(wide) if isinstance(base, Tensor) else torch.tensor(base, dtype=wide, device=exponent.device)
-    if isinstance(exponent, Number) and abs(exponent) in (0.5, 1, 2, 3):
+    x = as_wide(arithmetic, base, dtype, exponent)
+    if not isinstance(exponent, Tensor) and abs(exponent) in PLAIN_POWERS:
         size = x.sqrt() if abs(exponent) == 0.5 else x.pow(abs(exponent))
-        return (size if exponent > 0 else 1.0 / size).to(dtype)
-    y = exponent.to(wide) if isinstance(exponent, Tensor) else torch.tensor(exponent, dtype=wide, device=x.device)
+        return (size if exponent >= 0 else 1.0 / size).to(dtype)
+    y = as_wide(arithmetic, exponent, dtype, base)
     size = (y * x.abs().log()).exp()
     size = torch.where((y == 0) | (x == 1), 1.0, size)
-    signed = torch.where((x < 0) & (y.floor() == y), torch.where(y.remainder(2.0) == 1, -size, size), size)
-    return torch.where((x < 0) & (y.floor() != y), torch.nan, signed).to(dtype)
+    whole, odd = y.floor() == y, y.remainder(2.0) == 1
+    signed = torch.where((x < 0) & odd, -size, size)
+    return torch.where((x < 0) & ~whole, torch.nan, signed).to(dtype)
+
+
+def as_wide(arithmetic: Arithmetic, value: Tensor | float, dtype: torch.dtype, other: Tensor | float) -> Tensor:
+    """A number or tensor as a wide tensor, on the device of the other operand."""
+    if isinstance(value, Tensor):
+        return value.to(arithmetic.wide(dtype))
+    device = other.device if isinstance(other, Tensor) else None
+    return torch.tensor(value, dtype=arithmetic.wide(dtype), device=device)
 
 
 @instead_of("addcmul")

@@ -3,18 +3,18 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
+from weakref import ref
 
 from torch import Tensor
-from torch.utils.weak import WeakTensorKeyDictionary
-
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Entry(Generic[T]):
     """What a weight was when it was prepared, and what was made of it."""
 
+    weight: "ref[Tensor]"
     version: int
     pointer: int
     made: T
@@ -30,13 +30,21 @@ class Prepared(Generic[T]):
 
     def __init__(self, prepare: Callable[[Tensor], T]) -> None:
         self.prepare = prepare
-        self.entries: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+        self.entries: dict[int, Entry[T]] = {}
 
     def __getitem__(self, weight: Tensor) -> T:
-        if weight.is_inference():
-            return self.prepare(weight)  # torch does not count its changes
-        entry: Entry[T] | None = self.entries.get(weight)
-        if entry is None or (entry.version, entry.pointer) != (weight._version, weight.data_ptr()):
-            entry = Entry(weight._version, weight.data_ptr(), self.prepare(weight.detach()))
-            self.entries[weight] = entry
-        return entry.made
+        entry = self.entries.get(id(weight))
+        if entry is None or entry.weight() is not weight:
+            return self.anew(weight)
+        unchanged = entry.version == weight._version and entry.pointer == weight.data_ptr()
+        return entry.made if unchanged else self.anew(weight)
+
+    def anew(self, weight: Tensor) -> T:
+        """Prepare a weight, and keep it unless torch does not count its changes."""
+        made = self.prepare(weight.detach())
+        if not weight.is_inference():
+            key, entries = id(weight), self.entries
+            entries[key] = Entry(
+                ref(weight, lambda _: entries.pop(key, None)), weight._version, weight.data_ptr(), made
+            )
+        return made

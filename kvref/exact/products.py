@@ -1,7 +1,5 @@
 """Operators that multiply matrices, worked out by the arithmetic."""
 
-import math
-
 import torch
 from torch import Tensor, nn
 
@@ -17,7 +15,7 @@ def weight_of(matrix: Tensor) -> tuple[nn.Parameter, bool] | None:
     if isinstance(matrix, nn.Parameter):
         return (matrix, False) if matrix.ndim == 2 else None
     base = matrix._base
-    if not isinstance(base, nn.Parameter) or matrix.ndim > 2 and matrix.stride(0) != 0:
+    if not isinstance(base, nn.Parameter) or (matrix.ndim > 2 and matrix.stride(0) != 0):
         return None
     place = matrix.shape[-2:], matrix.stride()[-2:]
     if place == (base.shape, base.stride()):
@@ -65,13 +63,13 @@ def linear(arithmetic: Arithmetic, x: Tensor, weight: Tensor, bias: Tensor | Non
     The product is rounded before the bias is added: torch itself takes this operator apart in more than one way, one of
     which adds the bias afterwards.
     """
-    rows = x.reshape(x.numel() // x.size(-1), x.size(-1)) if x.size(-1) else x.new_zeros(math.prod(x.shape[:-1]), 0)
+    rows = x if x.ndim == 2 else x.flatten(0, -2) if x.ndim > 2 else x[None]
     found = weight_of(weight)
     if found and not found[1]:
         wide = arithmetic.linear(rows, found[0])
     else:
         wide = arithmetic.bmm(rows[None], weight.t()[None])[0]
-    wide = wide.view(*x.shape[:-1], weight.size(0))
+    wide = wide if x.ndim == 2 else wide.view(*x.shape[:-1], weight.size(0))
     result = wide if wide.dtype == x.dtype else wide.to(x.dtype)
     return result if bias is None else result + bias
 
@@ -83,9 +81,7 @@ def bmm(arithmetic: Arithmetic, a: Tensor, b: Tensor, out_dtype: torch.dtype | N
 
 
 @instead_of("baddbmm")
-def baddbmm(
-    arithmetic: Arithmetic, bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1
-) -> Tensor:
+def baddbmm(arithmetic: Arithmetic, bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """`beta * bias + alpha * (a @ b)`."""
     return biased(batched(arithmetic, a, b).to(a.dtype), bias, beta, alpha)
 

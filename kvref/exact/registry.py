@@ -19,7 +19,7 @@ def instead_of(*names: str) -> Callable[[Override], Override]:
         for name in names:
             for packet, wrap in ((name, None), (f"{name}_", in_place)):
                 for overload in overloads(packet):
-                    takes_out = any(argument.is_out for argument in overload._schema.arguments)
+                    takes_out = any(argument.is_out for argument in schema_of(overload).arguments)
                     wrapped = with_out(override) if takes_out else wrap(override) if wrap else override
                     OVERRIDES[overload] = wrapped
         return override
@@ -31,6 +31,11 @@ def overloads(name: str) -> list[OpOverload]:
     """Every overload of an operator of aten; none where this torch has no such operator."""
     packet: OpOverloadPacket | None = getattr(torch.ops.aten, name, None)
     return [getattr(packet, overload) for overload in packet.overloads()] if packet else []
+
+
+def schema_of(overload: OpOverload) -> Any:
+    """What an operator takes and gives."""
+    return overload._schema  # pyright: ignore[reportPrivateUsage] - torch has no public name for it
 
 
 def in_place(override: Override) -> Override:

@@ -19,13 +19,11 @@ from kvref.exact.arithmetic import Arithmetic
 
 Function = Callable[..., Any]
 
-AS_THEY_ARE: tuple[str, ...] = tuple(
-    """
-    __getitem__ __setitem__ chunk clone contiguous copy_ cos eq expand flatten ge gt index_copy_ index_select le lt
-    masked_fill narrow neg permute repeat_interleave reshape select sin split squeeze t transpose tril triu unbind
-    unflatten unsqueeze view view_as zero_
-    """.split()
-)
+AS_THEY_ARE = """
+__getitem__ __setitem__ chunk clone contiguous copy_ cos eq expand flatten ge gt index_copy_ index_select le lt
+masked_fill narrow neg permute repeat_interleave reshape select sin split squeeze t transpose tril triu unbind unflatten
+unsqueeze view view_as zero_
+"""
 """Methods that are harmless with whatever arguments they take."""
 
 FUNCTIONS: tuple[Function, ...] = (
@@ -52,8 +50,12 @@ INSTEAD: dict[Function, Function] = {
 """Functions with the parameters of the operators that their overrides stand in for."""
 
 HARMLESS = frozenset(
-    {*FUNCTIONS, *(cast("Function", getattr(Tensor, name)) for name in AS_THEY_ARE)},
+    {*FUNCTIONS, *(cast("Function", getattr(Tensor, name)) for name in AS_THEY_ARE.split())},
 )
+
+
+Undispatched = cast("Callable[[], object]", torch._C._DisableTorchDispatch)  # pyright: ignore[reportPrivateUsage]
+"""While one of these lives, dispatch modes see nothing; torch has no public name for it."""
 
 
 class Shortcut(TorchFunctionMode):
@@ -67,7 +69,7 @@ class Shortcut(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None) -> Any:
         kwargs = kwargs or {}
         if func in HARMLESS:
-            undispatched = torch._C._DisableTorchDispatch()
+            undispatched = Undispatched()
             try:
                 return func(*args, **kwargs)
             finally:
@@ -75,7 +77,7 @@ class Shortcut(TorchFunctionMode):
         instead = INSTEAD.get(func)
         if instead is None or not real(args):
             return func(*args, **kwargs)
-        undispatched = torch._C._DisableTorchDispatch()
+        undispatched = Undispatched()
         try:
             return instead(self.arithmetic, *args, **kwargs)
         finally:

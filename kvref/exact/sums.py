@@ -9,7 +9,6 @@ from torch import Tensor
 from kvref.exact.arithmetic import Arithmetic
 from kvref.exact.registry import instead_of
 
-
 LAST = (-1, [-1], (-1,))
 """Ways to say the last axis, which nearly all sums are over."""
 
@@ -152,6 +151,7 @@ def log_softmax(arithmetic: Arithmetic, x: Tensor, dim: int, dtype: torch.dtype 
 @instead_of("logsumexp")
 def logsumexp(arithmetic: Arithmetic, x: Tensor, dim: Sequence[int] | int, keepdim: bool = False) -> Tensor:
     """Logarithm of the sum of exponentials."""
+    dim = (dim,) if isinstance(dim, int) else tuple(dim)
     wide = arithmetic.widen(x)
     largest = wide.amax(dim, keepdim=True)
     largest = torch.where(largest.isfinite(), largest, 0.0)

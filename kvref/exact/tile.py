@@ -44,10 +44,12 @@ class Tile(Arithmetic):
         turned = filled(weight.t(), ROWS, ROWS)
         fill = turned.size(0) - k
 
+        wide = turned.size(1)
+
         def product(x: Tensor) -> Tensor:
             rows = x.size(0)
             whole = by_tiles(F.pad(self.widen(x), (0, fill, 0, -rows % ROWS)), turned)
-            return whole.narrow(0, 0, rows) if whole.size(1) == out else whole[:rows, :out]
+            return whole.as_strided((rows, out), (wide, 1))
 
         return product
 
@@ -60,7 +62,34 @@ class Tile(Arithmetic):
         a, b = filled(a, ROWS, BLOCK), filled(b, BLOCK, BLOCK)
         if a.size(1) == ROWS and a.size(2) == b.size(2) == BLOCK:
             return torch.bmm(a, b)[:, :m, :n]
-        return torch.cat([blockwise(rows, b) for rows in a.split(ROWS, dim=1)], dim=1)[:, :m, :n]
+        return torch.cat([blockwise(rows, b) for rows in torch.split(a, ROWS, dim=1)], dim=1)[:, :m, :n]
+
+    @override
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None, added: Tensor | None, root: float
+    ) -> Tensor | None:
+        """In one tile, where it fits, with the bits that the steps one by one give."""
+        (*lead, new, head_dim), total = query.shape, key.size(-2)
+        if new > ROWS or max(total, head_dim) > BLOCK or key.shape[:-2] != query.shape[:-2] or not query.numel():
+            return None
+        batch, to_rows, to_block = -1, ROWS - new, BLOCK - total
+        fill = BLOCK - head_dim
+        queries = F.pad(query * root, (0, fill, 0, to_rows)).view(batch, ROWS, BLOCK)
+        keys = F.pad(key.transpose(-2, -1) * root, (0, to_block, 0, fill)).view(batch, BLOCK, BLOCK)
+        scores = torch.bmm(queries, keys).view(*lead, ROWS, BLOCK)
+        if added is not None:
+            added = added.expand(*added.shape[:-2], new, total)
+            scores += F.pad(added.to(scores.dtype), (0, to_block, 0, to_rows), value=-torch.inf)
+        elif visible is None:
+            scores[..., total:] = -torch.inf
+        else:
+            visible = F.pad(visible.expand(*visible.shape[:-2], new, total), (0, to_block, 0, to_rows))
+            scores = torch.where(visible, scores, -torch.inf)
+        largest = scores.amax(-1, keepdim=True).clamp_min_(torch.finfo(scores.dtype).min)
+        weights = (scores - largest).exp_()
+        weights /= self.total(weights).clamp_min_(0.5)
+        values = F.pad(value, (0, fill, 0, to_block)).view(batch, BLOCK, BLOCK)
+        return torch.bmm(weights.view(batch, ROWS, BLOCK), values).view(*lead, ROWS, BLOCK)[..., :new, :head_dim]
 
     @override
     def layer_norm(
@@ -95,7 +124,7 @@ def by_tiles(x: Float[Tensor, "filled_rows k"], weight: Float[Tensor, "k out"]) 
     if x.size(0) == ROWS:
         return torch.mm(x, weight)
     product = x.new_empty(x.size(0), weight.size(1))
-    for part, place in zip(x.split(ROWS), product.split(ROWS), strict=True):
+    for part, place in zip(torch.split(x, ROWS), torch.split(product, ROWS), strict=True):
         torch.mm(part, weight, out=place)
     return product
 
@@ -109,8 +138,8 @@ def by_onednn(x: Float[Tensor, "rows k"], weight: Float[Tensor, "out k"]) -> Flo
 def blockwise(a: Float[Tensor, "batch 16 k"], b: Float[Tensor, "batch k n"]) -> Float[Tensor, "batch 16 n"]:
     """One tile of rows times everything, in blocks of the axis that is summed over and of the columns."""
     columns: list[Tensor] = []
-    for right in b.split(BLOCK, dim=2):
-        parts = zip(a.split(BLOCK, dim=2), right.split(BLOCK, dim=1), strict=True)
+    for right in torch.split(b, BLOCK, dim=2):
+        parts = zip(torch.split(a, BLOCK, dim=2), torch.split(right, BLOCK, dim=1), strict=True)
         products = [torch.bmm(part.contiguous(), block.contiguous()) for part, block in parts]
         out = products[0]
         for product in products[1:]:

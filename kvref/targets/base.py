@@ -2,30 +2,42 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Protocol
 
 import torch
 from hypothesis import strategies as st
 
 from kvref.decoder import Capability, Decoder
+from kvref.lens import Lens, lens_called
 from kvref.prompts import BYTE_VOCAB, byte_encoding, encode, encoding_for
 from kvref.schedule import Row
 from kvref.strategies import Sources
 from kvref.tokens import AnyTokens, FromPrompt, FromText, drawn_text, require_prompt
-from kvref.lens import NATIVE, Lens
+
+DTYPES = (torch.float32, torch.bfloat16)
+"""What the reference is tested in where nothing is asked for: one dtype in which little hides, one that is served."""
 
 
 @dataclass(frozen=True)
 class Bench:
-    """Where and how decoders are tested: the device, the lens, and the user's text or prompt, if any."""
+    """Where and how decoders are tested: the device, the lens, and the user's text or prompt, if any.
+
+    The reference is built in `dtypes`, or else in those of `DTYPES`; a decoder of the user's own is cast to the first
+    of them, or else left as it is.
+    """
 
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    lens: Lens = NATIVE
+    lens: str = "tile"
+    dtypes: tuple[torch.dtype, ...] = ()
     text: str | None = None
     prompt: str | None = None
     flags: str = ""
     """Command-line flags that set up the same bench."""
+
+    def lens_for(self, dtype: torch.dtype) -> Lens:
+        """The lens for decoders of a dtype; raises `BadInput` where there is no such lens."""
+        return lens_called(self.lens, dtype)
 
     def sources(self, decoder: Decoder) -> Sources:
         """Where tokens for a decoder come from: the user's prompt, the user's text, or whatever can be drawn.
@@ -69,6 +81,42 @@ class OneDecoder:
     def sources(self, decoder: Decoder) -> Sources:
         """The user's text or prompt, or any tokens."""
         return self.bench.sources(decoder)
+
+
+@dataclass(frozen=True)
+class Under:
+    """A target whose decoders are seen under another lens than its own."""
+
+    target: "Target"
+    lens: str
+    bound: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """What the user calls it."""
+        return self.target.name
+
+    @property
+    def command(self) -> str:
+        """Arguments of `kvref check` that lead to it, under its own lens."""
+        return self.target.command
+
+    def decoders(self) -> Sequence[Decoder]:
+        """Decoders of this target, each under the lens."""
+        return self.seen
+
+    @cached_property
+    def seen(self) -> list[Decoder]:
+        """One decoder for each of the target's."""
+        return [decoder.under(Lens(self.lens, decoder.lens.dtype, self.bound)) for decoder in self.target.decoders()]
+
+    def capabilities(self) -> frozenset[Capability]:
+        """What the target offers."""
+        return self.target.capabilities()
+
+    def sources(self, decoder: Decoder) -> Sources:
+        """Where the target takes tokens from."""
+        return self.target.sources(decoder)
 
 
 class Target(Protocol):

@@ -7,6 +7,7 @@ from torch import nn
 
 from kvref.decoder import Decoder, DecoderRaised, Misshapen
 from kvref.errors import TargetError
+from kvref.lens import Lens
 from kvref.protocol import Logits, Tokens
 from kvref.targets.base import Bench
 
@@ -42,16 +43,24 @@ def size_of(module: nn.Module, size: str, name: str) -> int:
 
 
 def decoder_of(made: object, name: str, bench: Bench) -> Decoder:
-    """Put what a user's factory made under test."""
+    """Put what a user's factory made under test, in the dtype that it has or that was asked for."""
     if isinstance(made, nn.Module) and not hasattr(made, "step"):
-        module = made.to(bench.device, bench.lens.dtype).eval().requires_grad_(False)
-        return Decoder(ModuleDecoder(module, name), name, bench.lens)
+        module = made.to(bench.device, bench.dtypes[0] if bench.dtypes else None).eval().requires_grad_(False)
+        lens = bench.lens_for(bench.dtypes[0] if bench.dtypes else dtype_of(module))
+        return Decoder(ModuleDecoder(module, name), name, lens)
     implementation: Any = made
-    decoder = Decoder(implementation, name, bench.lens)
+    declared = getattr(made, "dtype", None)
+    dtype = declared if isinstance(declared, torch.dtype) else None
+    decoder = Decoder(implementation, name, Lens("native", dtype or torch.float32))
     try:
-        decoder.full(torch.zeros(1, 1, dtype=torch.long, device=decoder.device))
+        logits = decoder.full(torch.zeros(1, 1, dtype=torch.long, device=decoder.device))
     except Misshapen as error:
         raise TargetError(f"{name} cannot be compared: {error.call} gives what it should not: {error.error}") from None
     except DecoderRaised:
-        pass  # that is a finding, with its schedule
-    return decoder
+        return decoder.under(bench.lens_for(dtype or torch.float32))  # that is a finding, with its schedule
+    return decoder.under(bench.lens_for(dtype or logits.dtype))
+
+
+def dtype_of(module: nn.Module) -> torch.dtype:
+    """Dtype of a module's first floating-point parameter."""
+    return next((p.dtype for p in module.parameters() if p.dtype.is_floating_point), torch.float32)

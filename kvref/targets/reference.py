@@ -5,6 +5,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
@@ -17,7 +18,7 @@ from kvref.prompts import BYTE_VOCAB, byte_encoding, encode
 from kvref.protocol import Logits, Tokens
 from kvref.schedule import count
 from kvref.strategies import Sources
-from kvref.targets.base import Bench
+from kvref.targets.base import DTYPES, Bench
 
 SHAPES = (
     GPTConfig(block_size=8, vocab_size=7, n_layer=1, n_head=1, n_embd=4),
@@ -170,8 +171,14 @@ class ReferenceTarget:
 
     @cached_property
     def all_decoders(self) -> list[Decoder]:
-        """One decoder for each shape and set of weights."""
-        return [self.decoder(self.fitted(shape), seed) for shape in SHAPES for seed in range(SEEDS)]
+        """One decoder for each shape, set of weights and dtype."""
+        dtypes = self.bench.dtypes or DTYPES
+        return [
+            self.decoder(self.fitted(shape), seed, dtype)
+            for shape in SHAPES
+            for seed in range(SEEDS)
+            for dtype in dtypes
+        ]
 
     def sources(self, decoder: Decoder) -> Sources:
         """The user's text or prompt, or any tokens."""
@@ -184,12 +191,12 @@ class ReferenceTarget:
         prompt = [] if self.bench.prompt is None else encode(self.bench.prompt, byte_encoding())
         return replace(shape, block_size=max(shape.block_size, len(prompt) + 1))
 
-    def decoder(self, shape: GPTConfig, seed: int) -> Decoder:
+    def decoder(self, shape: GPTConfig, seed: int, dtype: torch.dtype = torch.float32) -> Decoder:
         """One decoder; the same arguments give the same weights."""
         model_class = self.part if self.part and issubclass(self.part, GPT) else GPT
-        model = weights.loud(shape, seed, self.bench.lens.dtype, self.bench.device, model_class)
-        name = f"{self.name} ({describe(shape)}, weights {seed})"
-        return Decoder(assemble(self.kind, model, self.part), name, self.bench.lens)
+        model = weights.loud(shape, seed, dtype, self.bench.device, model_class)
+        name = f"{self.name} ({describe(shape)}, weights {seed}, {str(dtype).removeprefix('torch.')})"
+        return Decoder(assemble(self.kind, model, self.part), name, self.bench.lens_for(dtype))
 
 
 def describe(shape: GPTConfig) -> str:

@@ -9,6 +9,8 @@ from shlex import quote
 from types import ModuleType
 from typing import Any
 
+import torch
+
 from kvref import weights
 from kvref.bug import Bug, catalogue
 from kvref.cache import Cache
@@ -54,10 +56,12 @@ def reference(bench: Bench, kind: str | None = None) -> list[Target]:
 
 def checkpoint(name: str, bench: Bench, kind: str | None = None) -> list[Target]:
     """A GPT-2 checkpoint in the reference, with each kind of cache, or with one."""
-    model = weights.load(name, bench.lens.dtype, bench.device)
+    dtype = bench.dtypes[0] if bench.dtypes else torch.float32
+    model = weights.load(name, dtype, bench.device)
     targets: list[Target] = []
+    lens = bench.lens_for(dtype)
     for k in [k for k in DECODERS if kind in (None, k)]:
-        decoder = Decoder(DECODERS[k](model), f"{name} with a {k} cache ({describe(model.config)})", bench.lens)
+        decoder = Decoder(DECODERS[k](model), f"{name} with a {k} cache ({describe(model.config)})", lens)
         bench.sources(decoder)  # raises now for a prompt or text that does not fit
         command = f"--weights {quote(name)} --cache {k}{bench.flags}"
         targets.append(OneDecoder(f"{Path(name).name}:{k}", command, decoder, bench))

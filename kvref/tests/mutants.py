@@ -13,13 +13,13 @@ from kvref.targets.reference import GrowingDecoder
 
 
 class RescalesThePast(GrowingCache):
-    """Keys that are read are transformed again, a little, each time."""
+    """Keys that are read are transformed again each time, by one unit in the last place."""
 
     @override
     def append(self, layer: int, keys: Rows, values: Rows) -> tuple[Rows, Rows]:
         if layer in self.layers:
             past_keys, past_values = self.layers[layer]
-            self.layers[layer] = past_keys * (1 + 1e-12), past_values
+            self.layers[layer] = torch.nextafter(past_keys, 2 * past_keys), past_values
         return super().append(layer, keys, values)
 
 
@@ -91,7 +91,7 @@ class AddsNoise(GrowingCache):
 
     @override
     def append(self, layer: int, keys: Rows, values: Rows) -> tuple[Rows, Rows]:
-        return super().append(layer, keys + 1e-13 * torch.rand_like(keys), values)
+        return super().append(layer, keys + 0.01 * torch.rand_like(keys), values)
 
 
 class WritesOverTheLastSlots(StaticCache):

@@ -6,12 +6,12 @@ import torch
 from kvref.bug import catalogue
 from kvref.finding import LawBroken
 from kvref.law import laws
+from kvref.lens import Lens
 from kvref.schedule import Extend, Schedule, Start
 from kvref.search import Effort, Status, Watch
 from kvref.tests.helpers import BENCH, reference, try_law, variant
 from kvref.tests.mutants import CATALOGUED, KILLERS, RunsThePrefixAgain
 from kvref.trace import run
-from kvref.lens import Lens
 
 PLANTED = [(law, fault) for law, faults in KILLERS.items() for fault in faults]
 LISTED = [(law, bug) for law, bugs in CATALOGUED.items() for bug in bugs]

@@ -149,8 +149,8 @@ class Fickle(Duck):
         logits, cache = super().step(cache, tokens)
         return logits + (random.random() < 0.1), cache
 
-class Single(Duck):
-    def full(self, tokens): return super().full(tokens).float()
+class Whole(Duck):
+    def full(self, tokens): return super().full(tokens).long()
 
 class NoVocabulary(Duck):
     vocab_size = 0
@@ -272,7 +272,7 @@ def test_a_wrong_decoder_breaks_a_law(mine: Path, name: str, law: str) -> None:
         ("Sizeless", "gives a module without `vocab_size`"),
         ("Dukc", "did you mean Duck"),
         ("leave", r"leave\(\) raised SystemExit: 0"),
-        ("Single", r"logits must be torch.float64, not torch.float32"),
+        ("Whole", r"logits must be floating-point numbers, not torch.int64"),
         ("NoVocabulary", r"`vocab_size` is 0; it must be a whole number of at least 1"),
         ("WordyBlock", r"`block_size` is 'long'"),
         ("Moody", r"reading `vocab_size` raised RuntimeError: not today"),

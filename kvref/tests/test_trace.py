@@ -8,12 +8,12 @@ import torch
 from kvref.decoder import Decoder, DecoderRaised
 from kvref.errors import TargetError
 from kvref.finding import LawBroken, expect_keys_values, expect_logits
+from kvref.lens import NATIVE, SAME_BITS, differs, gaps
 from kvref.locate import locate
 from kvref.schedule import Crop, Extend, Fork, Overflow, Reorder, Reset, Schedule, Start
 from kvref.targets.reference import GrowingDecoder
 from kvref.tests.helpers import tiny
 from kvref.trace import Ledger, Uncached, play, run
-from kvref.lens import NATIVE, SAME_BITS, differs, gaps
 
 SCHEDULE = Schedule(
     (
