@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kvref.errors import BadInput
+from kvref.measure.cli import app as measure
 
 if TYPE_CHECKING:
     from kvref.law import Law
@@ -18,6 +19,7 @@ WEIGHTS_SECONDS = 300.0
 """Time limit for a checkpoint, where none is asked for: its passes may be a thousand times those of a tiny shape."""
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app.add_typer(measure, name="measure")
 
 
 @app.callback(invoke_without_command=True)
@@ -102,6 +104,18 @@ def check(
     targets = choose_targets(target, weights, bench, cache)
     whole = not (target or weights or cache or law)
     raise typer.Exit(run(targets, laws, Effort(examples, seed), limit, bench, whole=whole))
+
+
+@app.command(epilog="Exit codes: 0 fine, 1 the exact lens cannot claim here what it rests on, 2 bad input.")
+def env(
+    check: Annotated[bool, typer.Option("--check", help="Prove on this machine what the exact lens rests on.")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+) -> None:
+    """Print versions, device and settings, ready to paste; with --check, run the self-test of the exact lens."""
+    from kvref.device import resolve_device
+    from kvref.environment import report
+
+    raise typer.Exit(report(resolve_device(device), check, typer.echo))
 
 
 def choose_laws(names: list[str]) -> "list[Law]":

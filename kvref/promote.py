@@ -37,12 +37,6 @@ class Promote(TorchDispatchMode):
     have a twin, so that numbers were rounded after all.
     """
 
-    @classmethod
-    @override
-    def _should_skip_dynamo(cls) -> bool:
-        """Whether torch wraps each call below so that it is never compiled, which takes longer than most operators."""
-        return False
-
     def __init__(self, lifted: frozenset[torch.dtype], own: torch.dtype) -> None:
         super().__init__()  # pyright: ignore[reportUnknownMemberType] torch leaves it untyped
         self.lifted, self.own = lifted, own

@@ -82,7 +82,8 @@ def flash_attention_for_cpu(
     scale: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Attention by torch's fused kernel for the CPU; what it keeps for the backward pass is left empty."""
-    out = attention(arithmetic, query, key, value, attn_mask, dropout_p, is_causal, scale=scale)
+    grouped = query.size(1) != key.size(1)
+    out = attention(arithmetic, query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=grouped)
     return out, query.new_empty(0)
 
 

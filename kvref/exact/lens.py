@@ -29,11 +29,8 @@ class ExactMode(TorchDispatchMode):
     An operator that is refused raises `NotInterceptable`, and is kept in `refused` in case the decoder catches that.
     """
 
-    @classmethod
-    @override
-    def _should_skip_dynamo(cls) -> bool:
-        """Whether torch wraps each call below so that it is never compiled, which takes longer than most operators."""
-        return False
+    supports_higher_order_operators = True
+    """So that they come here too, and are refused."""
 
     def __init__(self, arithmetic: Arithmetic) -> None:
         super().__init__()  # pyright: ignore[reportUnknownMemberType] - torch leaves it untyped

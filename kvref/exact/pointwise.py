@@ -150,6 +150,14 @@ def sub(arithmetic: Arithmetic, x: Tensor | float, y: Tensor | float, alpha: flo
     return torch.sub(x, y if alpha == 1 else torch.mul(y, alpha))
 
 
+@instead_of("rsub")
+def rsub(arithmetic: Arithmetic, x: Tensor, y: Tensor | float, alpha: float = 1) -> Tensor:
+    """`y - alpha x`, the product rounded first."""
+    del arithmetic
+    x = x if alpha == 1 else torch.mul(x, alpha)
+    return torch.sub(y, x) if isinstance(y, Tensor) else torch.rsub(x, y)
+
+
 @instead_of("mul")
 def mul(arithmetic: Arithmetic, x: Tensor, y: Tensor | float) -> Tensor:
     """`x y`; of complex numbers part by part, since there a kernel may or may not round each product."""

@@ -78,6 +78,41 @@ def var(
     return (total(arithmetic, distance * distance, dim, keepdim) / max(count - correction, 0.0)).to(x.dtype)
 
 
+@instead_of("var_mean")
+def var_mean(
+    arithmetic: Arithmetic,
+    x: Tensor,
+    dim: Sequence[int] | int | bool | None = None,
+    unbiased: bool = True,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Variance and mean over some axes."""
+    axes = None if isinstance(dim, bool) else dim
+    return var(arithmetic, x, dim, unbiased, keepdim, correction=correction), mean(arithmetic, x, axes, keepdim)
+
+
+@instead_of("native_group_norm")
+def native_group_norm(
+    arithmetic: Arithmetic,
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    batch: int,
+    channels: int,
+    inner: int,
+    groups: int,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Normalise each group of channels by its mean and variance; the two are left empty, for no decoder uses them."""
+    shape = (batch, groups, channels // groups * inner)
+    flat, _, _ = native_layer_norm(arithmetic, x.reshape(shape), shape[2:], None, None, eps)
+    column = [1, channels] + [1] * (x.ndim - 2)
+    parts = [part if part is None else part.view(column) for part in (weight, bias)]
+    return scaled(flat.view(x.shape), *parts).to(x.dtype), x.new_empty(0), x.new_empty(0)
+
+
 @instead_of("std")
 def std(
     arithmetic: Arithmetic,

@@ -7,6 +7,7 @@ are two. That these kernels treat every place of a tile alike is no promise of t
 on the machine at hand.
 """
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -69,13 +70,14 @@ class Tile(Arithmetic):
         self, query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None, added: Tensor | None, root: float
     ) -> Tensor | None:
         """In one tile, where it fits, with the bits that the steps one by one give."""
-        (*lead, new, head_dim), total = query.shape, key.size(-2)
-        if new > ROWS or max(total, head_dim) > BLOCK or key.shape[:-2] != query.shape[:-2] or not query.numel():
+        (*lead, new, head_dim), (total, width) = query.shape, value.shape[-2:]
+        if new > ROWS or max(total, head_dim, width) > BLOCK or key.shape[:-2] != query.shape[:-2]:
             return None
-        batch, to_rows, to_block = -1, ROWS - new, BLOCK - total
-        fill = BLOCK - head_dim
-        queries = F.pad(query * root, (0, fill, 0, to_rows)).view(batch, ROWS, BLOCK)
-        keys = F.pad(key.transpose(-2, -1) * root, (0, to_block, 0, fill)).view(batch, BLOCK, BLOCK)
+        batch, to_rows, to_block = math.prod(lead), ROWS - new, BLOCK - total
+        if not query.numel() or not value.numel():
+            return None
+        queries = F.pad(query * root, (0, BLOCK - head_dim, 0, to_rows)).view(batch, ROWS, BLOCK)
+        keys = F.pad(key.transpose(-2, -1) * root, (0, to_block, 0, BLOCK - head_dim)).view(batch, BLOCK, BLOCK)
         scores = torch.bmm(queries, keys).view(*lead, ROWS, BLOCK)
         if added is not None:
             added = added.expand(*added.shape[:-2], new, total)
@@ -88,8 +90,8 @@ class Tile(Arithmetic):
         largest = scores.amax(-1, keepdim=True).clamp_min_(torch.finfo(scores.dtype).min)
         weights = (scores - largest).exp_()
         weights /= self.total(weights).clamp_min_(0.5)
-        values = F.pad(value, (0, fill, 0, to_block)).view(batch, BLOCK, BLOCK)
-        return torch.bmm(weights.view(batch, ROWS, BLOCK), values).view(*lead, ROWS, BLOCK)[..., :new, :head_dim]
+        values = F.pad(value, (0, BLOCK - width, 0, to_block)).view(batch, BLOCK, BLOCK)
+        return torch.bmm(weights.view(batch, ROWS, BLOCK), values).view(*lead, ROWS, BLOCK)[..., :new, :width]
 
     @override
     def layer_norm(

@@ -1,0 +1,137 @@
+"""`kvref measure`: each command prints figures for this machine. Nothing here imports torch before a command runs."""
+
+from collections import Counter
+from collections.abc import Collection
+from typing import Annotated
+
+import typer
+
+from kvref.errors import BadInput
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Measure what kvref claims, on this machine.")
+
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+Seed = Annotated[int, typer.Option(min=0, help="The same seed draws the same.")]
+
+
+PROGRESS = 10_000
+"""Schedules after which a line of progress is printed."""
+
+
+@app.command()
+def bits(
+    schedules: Annotated[int, typer.Option(min=1, help="Schedules to try at least, over caches and dtypes.")] = 2000,
+    lens: Annotated[str, typer.Option(help="tile, grid or fold.")] = "tile",
+    dtype: Annotated[list[str] | None, typer.Option(help="Only this dtype; may be given again.")] = None,
+    device: Device = "auto",
+    workers: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
+    seed: Seed = 0,
+) -> None:
+    """Count differing bits of the reference: random schedules of every operation, both caches, four dtypes."""
+    import torch
+
+    from kvref.device import resolve_device
+    from kvref.exact import MODES
+    from kvref.lens import DTYPES, dtypes_called
+    from kvref.measure.bits import measure_bits
+
+    if lens not in MODES:
+        raise BadInput(f"there is no exact lens {lens!r}; there are {', '.join(MODES)}")
+    found = str(resolve_device(device))
+    dtypes = list(DTYPES) if not dtype else [name for name in dict.fromkeys(dtype) if dtypes_called([name])]
+    typer.echo(f"torch {torch.__version__}, {found}, lens {lens}, {workers} x 1 thread, seed {seed}")
+    tried, tokens, found_by = Counter[str](), 0, list[str]()
+    for tally in measure_bits(schedules, lens, dtypes, found, seed, workers):
+        tried[f"{tally.task.kind} {tally.task.dtype}"] += tally.schedules
+        tokens += tally.tokens
+        if sum(tried.values()) % PROGRESS < tally.schedules:
+            typer.echo(f"{sum(tried.values())} schedules so far, differing bits in {len(found_by)}")
+        if tally.finding:
+            found_by.append(tally.finding)
+            typer.echo(f"seed {tally.task.seed}, {tally.task.kind}, {tally.task.dtype}:\n{tally.finding}")
+    for name, number in sorted(tried.items()):
+        typer.echo(f"{name:18} {number:8} schedules")
+    typer.echo(f"{sum(tried.values())} schedules, {tokens} tokens run, differing bits in {len(found_by)}")
+    raise typer.Exit(1 if found_by else 0)
+
+
+@app.command()
+def lens(
+    shape: Annotated[list[str] | None, typer.Option(help="tiny or gpt2; else both.")] = None,
+    dtype: Annotated[list[str] | None, typer.Option(help="A dtype; may be given again.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="tile, grid, fold or float64; else all.")] = None,
+    device: Device = "auto",
+    seconds: Annotated[float, typer.Option(min=0.1, help="Time for each figure.")] = 10.0,
+) -> None:
+    """Time passes under each lens against ordinary kernels, paired in one run; threads as torch has them."""
+    import torch
+
+    from kvref.device import resolve_device
+    from kvref.lens import NAMES, dtypes_called
+    from kvref.measure.speed import SHAPES, measure_speed
+
+    shapes, lenses = chosen(shape, SHAPES, "shape"), chosen(only, NAMES, "lens")
+    found = str(resolve_device(device))
+    typer.echo(f"torch {torch.__version__}, {found}, {torch.get_num_threads()} threads; medians of pairs")
+    for cost in measure_speed(shapes, dtypes_called(dtype or ["float32"]), lenses, found, seconds):
+        typer.echo(
+            f"{cost.shape:5} {cost.dtype:9} {cost.lens:8} {cost.what:7} {1000 * cost.native:9.3f} ms "
+            f"x {cost.ratio:5.2f}   {cost.pairs} pairs"
+        )
+
+
+@app.command()
+def ulp(
+    models: Annotated[int, typer.Option(min=1, help="Models for each figure.")] = 20,
+    dtype: Annotated[list[str] | None, typer.Option(help="Only this dtype; may be given again.")] = None,
+) -> None:
+    """Count how often a change in the last place of one cached number moves a later logit, under each exact mode."""
+    from kvref.lens import DTYPES, dtypes_called
+    from kvref.measure.ulp import measure_ulps
+
+    for rate in measure_ulps(dtypes=dtypes_called(dtype or list(DTYPES)), models=models):
+        name = str(rate.dtype).removeprefix("torch.")
+        share = rate.seen / rate.changes
+        typer.echo(f"{rate.mode:5} {name:9} {rate.init:5} {rate.what:6} {share:5.0%} of {rate.changes} seen")
+
+
+@app.command()
+def verdicts(
+    models: Annotated[int, typer.Option(min=1, help="Honest models to judge.")] = 1000, seed: Seed = 0
+) -> None:
+    """Count the verdicts on honest random models, and on planted faults, from ordinary kernels alone."""
+    import torch
+
+    from kvref.measure.verdicts import measure_verdicts, report
+
+    torch.set_num_threads(1)
+    raise typer.Exit(report(measure_verdicts(models, seed), typer.echo))
+
+
+@app.command()
+def architectures(
+    only: Annotated[list[str] | None, typer.Argument(help="Model types; else all.", show_default=False)] = None,
+) -> None:
+    """Compare every causal language model of transformers, tiny and unmodified, cached with uncached, by bits."""
+    from kvref.measure.architectures import Result, survey
+    from kvref.targets.tiny import model_types
+
+    types = chosen(only, model_types(), "model type")
+    results = Counter[Result]()
+    unequal = 0
+    for row in survey(types):
+        results[row.result] += 1
+        unequal += row.honest and row.result not in (Result.EQUAL, Result.ORDER)
+        gaps = "" if row.gap is None or row.gap64 is None else f"float32 {row.gap:.1e}, float64 {row.gap64:.1e}"
+        line = f"{row.model_type:24} {row.attention:5} {row.cache:7} {row.result:18} {gaps} {row.reason}"
+        typer.echo(line.rstrip())
+    typer.echo(", ".join(f"{number} {result}" for result, number in results.most_common()))
+    typer.echo(f"honest in float64, and not equal by bits under tile or grid: {unequal}")
+
+
+def chosen(names: list[str] | None, known: Collection[str], what: str) -> list[str]:
+    """Names that were asked for, each once, or all that are known; raises `BadInput` for another."""
+    for name in names or []:
+        if name not in known:
+            raise BadInput(f"there is no {what} {name!r}; there are {', '.join(known)}")
+    return list(dict.fromkeys(names or known))
