@@ -1,8 +1,10 @@
 """Operators that add numbers up in the order in which they come: running sums, and sums into places.
 
-On the CPU each place gets its numbers one after the other, in the order of the index, so that the result depends on
-them alone. Elsewhere the order is the hardware's, and what cannot be worked out otherwise is refused.
+On the CPU each place gets its numbers one after the other, in the order of the index and on one thread where that
+matters, so that the result depends on them alone. Elsewhere the order is the hardware's, and what cannot be worked out otherwise is refused.
 """
+
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,7 +35,16 @@ def index_put(
     """Write values into places, or add them up there."""
     del arithmetic, unsafe
     require_order(x, accumulate)
-    return torch.index_put(x, tuple(indices), values, accumulate)  # pyright: ignore[reportArgumentType] - None is a slice
+    places: Any = tuple(indices)  # None in it is a whole axis, which torch's own annotation does not say
+    if not accumulate:
+        return torch.index_put(x, places, values)
+    # With more threads large calls add as they come.
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return torch.index_put(x, places, values, accumulate=True)
+    finally:
+        torch.set_num_threads(threads)
 
 
 @instead_of("index_add")

@@ -39,8 +39,9 @@ class Tile(Arithmetic):
     def times(self, weight: Float[Tensor, "out k"]) -> Times:
         weight = self.widen(weight)
         if onednn_takes(weight):
-            weight = weight.contiguous()
-            return lambda x: by_onednn(self.widen(x), weight)
+            # In oneDNN's own layout, or it would be turned into that at every call: most of the time of a single row.
+            packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), 2)
+            return lambda x: by_onednn(self.widen(x), packed)
         out, k = weight.shape
         turned = filled(weight.t(), ROWS, ROWS)
         fill = turned.size(0) - k
@@ -131,10 +132,10 @@ def by_tiles(x: Float[Tensor, "filled_rows k"], weight: Float[Tensor, "k out"]) 
     return product
 
 
-def by_onednn(x: Float[Tensor, "rows k"], weight: Float[Tensor, "out k"]) -> Float[Tensor, "rows out"]:
-    """`x @ weight.T` by oneDNN. A single row runs another kernel there, so it is given two."""
+def by_onednn(x: Float[Tensor, "rows k"], packed: Tensor) -> Float[Tensor, "rows out"]:
+    """`x @ weight.T` by oneDNN, which holds the weight. A single row runs another kernel there, so it is given two."""
     pair = x.expand(2, -1) if x.size(0) == 1 else x
-    return torch.ops.mkldnn._linear_pointwise(pair.contiguous(), weight, None, "none", [], "")[: x.size(0)]
+    return torch.ops.mkldnn._linear_pointwise(pair.contiguous(), packed, None, "none", [], "")[: x.size(0)]
 
 
 def blockwise(a: Float[Tensor, "batch 16 k"], b: Float[Tensor, "batch k n"]) -> Float[Tensor, "batch 16 n"]:
