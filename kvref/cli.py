@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kvref.errors import BadInput
+from kvref.errors import BadInput, NotExact
 from kvref.measure.cli import app as measure
 
 if TYPE_CHECKING:
@@ -82,6 +82,8 @@ def check(
     import torch
 
     from kvref.device import resolve_device
+    from kvref.exact import MODES
+    from kvref.exact.selftest import require
     from kvref.lens import dtypes_called, lens_called
     from kvref.prompts import read_text
     from kvref.search import Effort
@@ -102,6 +104,8 @@ def check(
     lens_called(lens, torch.float32)  # raises now for a lens that there is not
     limit = max_time if max_time is not None or weights is None else WEIGHTS_SECONDS
     targets = choose_targets(target, weights, bench, cache)
+    if lens in MODES:
+        require(lens, found)
     whole = not (target or weights or cache or law)
     raise typer.Exit(run(targets, laws, Effort(examples, seed), limit, bench, whole=whole))
 
@@ -201,13 +205,18 @@ def main() -> None:
     except BadInput as error:
         print(f"kvref: {error}", file=sys.stderr)
         code = 2
+    except NotExact as error:
+        print(f"kvref: {error}; give another --lens, and see `kvref env --check`", file=sys.stderr)
+        code = 4
     except (typer.Abort, KeyboardInterrupt):
         print("kvref: stopped", file=sys.stderr)
         code = 4
     except Exception as error:
         # A wrong option; which module this class lives in depends on the version of typer.
         if format_message := getattr(error, "format_message", None):
-            print(f"kvref: {format_message().rstrip('.')}; see `kvref check --help`", file=sys.stderr)
+            command = " ".join(word for word in sys.argv[1:2] if word in ("check", "env", "measure"))
+            lines = format_message().rstrip(".").splitlines() or ["give a command"]
+            print(f"kvref: {lines[0]}; see `{' '.join(['kvref', command]).strip()} --help`", file=sys.stderr)
             sys.exit(2)
         traceback.print_exc()
         print(f"kvref: kvref broke ({type(error).__name__}); please report the lines above", file=sys.stderr)

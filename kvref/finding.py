@@ -6,18 +6,18 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from kvref.lens import SAME_BITS, Lens, differs, gaps
+from kvref.lens import SAME_BITS, Lens, differs, gaps, relative_gap
 from kvref.protocol import Logits
 from kvref.schedule import Schedule
 from kvref.trace import Ledger, Step
-from kvref.verdict import Verdict
+from kvref.verdict import Kind, Verdict
 
 
 @dataclass(frozen=True)
 class Divergence:
     """Where and by how much something is not as it has to be. `step` counts from 0.
 
-    `copied` is for what is never computed again, so that rounding cannot change it.
+    `copied` is for what has to be the same bits whatever rounding does: it is never computed again, or by the same calls.
     """
 
     message: str
@@ -67,6 +67,14 @@ class Finding:
     raised: bool = False
     verdict: Verdict | None = None
 
+    def headline(self) -> str:
+        """What it is about, in a line."""
+        if self.raised:
+            return f"{self.target} raised under {self.law}"
+        if self.verdict and self.verdict.kind is Kind.UNDECIDABLE:
+            return f"{self.law} cannot be decided for {self.target}"
+        return f"{self.law} is broken by {self.target}"
+
     def __str__(self) -> str:
         """Lay out the four parts: the law, the place, the schedule, the command."""
         wrong = self.divergence.step
@@ -75,7 +83,7 @@ class Finding:
         ]
         size = "" if self.divergence.gap is None else f" (off by {self.divergence.gap:.2g} of the largest there)"
         lines = [
-            f"{self.law} is broken by {self.target}" if not self.raised else f"{self.target} raised under {self.law}",
+            self.headline(),
             f"  law       {self.sentence}",
             f"  decoder   {self.decoder}",
             "  schedule",
@@ -143,7 +151,7 @@ def noted(got: Tensor, want: Tensor) -> bool:
     """Whether gaps are measured and not judged now; then the largest of these is noted."""
     sizes = measuring.get()
     if sizes is not None and got.numel():
-        sizes.append(float(gaps(got, want).amax()))
+        sizes.append(relative_gap(got, want))
     return sizes is not None
 
 
@@ -165,6 +173,8 @@ def first_difference(name: str, layer: int, got: Tensor, want: Tensor, lens: Len
     """First position at which keys or values differ."""
     if got.shape != want.shape:
         return Divergence(f"{name} of layer {layer} have shape {tuple(got.shape)}, not {tuple(want.shape)} as")
+    if got.dtype != want.dtype:
+        return Divergence(f"{name} of layer {layer} are {got.dtype}, not {want.dtype} as")
     if noted(got, want):
         return None
     wrong = differs(got, want, lens).permute(2, 0, 1).nonzero()

@@ -1,18 +1,29 @@
 """What a difference means: the failing schedule is played again under other lenses, and the evidence decides."""
 
 from dataclasses import dataclass
+from enum import StrEnum
+from math import isfinite
 
 import torch
 
-from kvref.decoder import Decoder, DecoderRaised, OutOfReach
+from kvref.decoder import Decoder, DecoderRaised
 from kvref.finding import Divergence, LawBroken, measuring
 from kvref.law import Law
-from kvref.lens import NATIVE, Lens
+from kvref.lens import NATIVE, Lens, relative_gap
+from kvref.promote import promoted
 from kvref.schedule import Schedule
 from kvref.verdict import NOISES, Evidence, Kind, Verdict, decide
 
 LONGEST = 24
 """Tokens of the sequence that noise is measured on."""
+
+
+class Replay(StrEnum):
+    """What came of trying the law on the schedule once more."""
+
+    HOLDS = "holds"
+    BROKEN = "broken"
+    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True)
@@ -49,53 +60,79 @@ class Question:
 
     def bits(self) -> dict[str, bool]:
         """For exact lenses that can be used here: whether the law holds."""
-        return {mode: holds for mode in ("tile", "grid") if (holds := self.holds(mode)) is not None}
+        tried = {mode: self.replayed(self.under(mode)) for mode in ("tile", "grid")}
+        return {mode: replay is Replay.HOLDS for mode, replay in tried.items() if replay is not Replay.UNKNOWN}
 
-    def holds(self, name: str, bound: float = 0.0) -> bool | None:
-        """Whether the law holds under a lens; None where that cannot be used."""
+    def replayed(self, decoder: Decoder) -> Replay:
+        """Whether the law holds on the schedule for a decoder; unknown where that raises."""
         try:
-            self.law.check(self.under(name, bound), self.schedule)
-        except OutOfReach:
-            return None
-        except (LawBroken, DecoderRaised):
-            return False
-        return True
+            self.law.check(decoder, self.schedule)
+        except LawBroken:
+            return Replay.BROKEN
+        except DecoderRaised:
+            return Replay.UNKNOWN
+        return Replay.HOLDS
 
 
 def judge(question: Question) -> Verdict:
     """Say whether it is rounding, the order of the keys, another expression, a cache of low precision, or a bug."""
-    if question.divergence.copied:
-        return Verdict(Kind.BUG, "what is only copied has changed, which no rounding does", "nothing")
-    if question.divergence.gap is None:
+    if question.replayed(question.decoder) is not Replay.BROKEN:
+        return Verdict(Kind.BUG, "the same schedule breaks the law once and not again: something else decides", "what")
+    if question.divergence.copied and question.decoder.lens.exact:
+        because = "what is only copied, or comes of the same calls, has other bits, which no rounding does"
+        return Verdict(Kind.BUG, because, "nothing")
+    gap = question.gap("native")
+    if question.divergence.gap is None or gap is None:
         return judge_count(question)
-    names = "native", "promoted", "lifted"
-    gap, gap64, gap_lifted = map(question.gap, names)
-    if gap64 is None:
-        return judge_count(question)
-    noise, noise64, noise_lifted = map(question.noise, names)
+    if not isfinite(question.divergence.gap):
+        return Verdict(Kind.BUG, "what comes back is not all finite numbers, a finding of its own", "which cache it is")
+    return judge_gap(question, gap)
+
+
+def judge_gap(question: Question, gap: float) -> Verdict:
+    """Judge a difference by its size, in the decoder's dtype and in float64."""
+    dtype = question.decoder.lens.dtype
+    mode = promoted(dtype)
+    mode.rounded = False
+    gap64, rounded = question.gap("promoted"), mode.rounded
+    own = question.noise("native")
+    if gap64 is None and own is not None and not question.decoder.lens.exact:
+        most = NOISES * max(own, torch.finfo(dtype).eps)
+        figures = (
+            f"the gap is {gap:.1e}, and {most:.1e} is what the noise without a cache allows; float64 cannot be had"
+        )
+        return Verdict(Kind.BUG if gap > most else Kind.UNDECIDABLE, figures, f"anything below {most:.1e}")
     return decide(
         Evidence(
-            question.decoder.lens.dtype,
+            dtype,
             gap=gap,
             gap64=gap64,
-            gap_lifted=gap_lifted,
-            noise=noise,
-            noise64=noise64,
-            noise_lifted=noise_lifted,
+            gap_lifted=question.gap("lifted"),
+            noise=own,
+            noise64=question.noise("promoted"),
+            noise_lifted=question.noise("lifted"),
             bits=question.bits(),
+            rounded_on_store=rounded,
         )
     )
 
 
 def judge_count(question: Question) -> Verdict:
     """Judge a difference that is no gap: a count, a shape, a refusal, or a token that was chosen."""
-    if question.holds("grid"):
+    grid = question.replayed(question.under("grid"))
+    lifted = question.replayed(question.under("promoted", NATIVE.bound))
+    if grid is Replay.HOLDS:
         return Verdict(
             Kind.ORDER, "it holds under grid, where the order of sums changes no bit", "what grid rounds away"
         )
-    if question.holds("promoted", NATIVE.bound):
+    if lifted is Replay.HOLDS:
         return Verdict(Kind.EQUIVALENT, "it holds in float64", f"what moves no logit by more than {NATIVE.bound:g}")
-    return Verdict(Kind.BUG, "it is so in float64 too, and under grid", "nothing")
+    where = [name for name, replay in (("under grid", grid), ("in float64", lifted)) if replay is Replay.BROKEN]
+    if where:
+        return Verdict(Kind.BUG, f"it is so {' and '.join(where)} too", "nothing")
+    if question.replayed(question.under("native")) is Replay.BROKEN:
+        return Verdict(Kind.BUG, "it is so under ordinary kernels too", "whether a rounding chose another token")
+    return Verdict(Kind.UNDECIDABLE, "it cannot be tried under any other lens", "anything")
 
 
 def noise(decoder: Decoder) -> float:
@@ -105,13 +142,9 @@ def noise(decoder: Decoder) -> float:
     """
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(decoder.vocab_size, (1, min(decoder.block_size, LONGEST)), generator=generator)
-    whole = decoder.full(tokens.to(decoder.device)).double()
-    scale = float(whole.abs().amax()) or 1.0
-    worst = 0.0
-    for length in range(1, tokens.size(1)):
-        part = decoder.full(tokens[:, :length].to(decoder.device)).double()
-        worst = max(worst, float((part - whole[:, :length]).abs().amax()) / scale)
-    return worst
+    tokens = tokens.to(decoder.device)
+    whole = decoder.full(tokens)
+    return max((relative_gap(decoder.full(tokens[:, :n]), whole[:, :n]) for n in range(1, tokens.size(1))), default=0.0)
 
 
 def native_bound(decoder: Decoder) -> float:

@@ -17,6 +17,9 @@ from kvref.errors import BadInput
 from kvref.exact import MODES, exact
 from kvref.promote import promoted
 
+LIFTED = ("promoted", "lifted")
+"""Names of the lenses under which ordinary kernels run in float64."""
+
 
 @dataclass(frozen=True)
 class Lens:
@@ -39,13 +42,13 @@ class Lens:
         """Context in which decoders run."""
         if self.exact:
             return exact(self.name)
-        if self.name in ("promoted", "lifted"):
+        if self.name in LIFTED:
             return promoted(self.dtype, narrower=self.name == "lifted")
         return nullcontext()
 
     def stored(self, dtype: torch.dtype) -> torch.dtype:
         """Dtype in which a decoder that stores in one dtype does so under this lens."""
-        return torch.float64 if self.name in ("promoted", "lifted") and dtype == self.dtype else dtype
+        return torch.float64 if self.name in LIFTED and dtype == self.dtype else dtype
 
     def __str__(self) -> str:
         dtype = str(self.dtype).removeprefix("torch.")
@@ -84,7 +87,7 @@ SAME_BITS = Lens("same bits", torch.float64)
 """For what is copied, never computed again."""
 
 
-BITS = {8: torch.int64, 4: torch.int32, 2: torch.int16}
+BITS = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.int8}
 """Integers that are as wide as floats of so many bytes."""
 
 
@@ -103,6 +106,21 @@ def gaps(got: Float[Tensor, "*shape n"], want: Float[Tensor, "*shape n"]) -> Flo
     finite = torch.where(want.isfinite(), want.abs(), 0.0).amax(dim=-1)
     scale = finite.clamp_min(max(1e-6 * float(finite.amax()), torch.finfo(want.dtype).tiny))
     return torch.where(difference.isfinite(), difference / scale[..., None], torch.inf).amax(dim=-1)
+
+
+def relative_gap(got: Float[Tensor, "*shape"], want: Float[Tensor, "*shape"]) -> float:
+    """The largest difference over the largest number wanted; infinite where something is not finite on one side alone.
+
+    Infinities that are wanted and are there are no difference; NaN is one even from itself.
+    """
+    if not want.numel():
+        return 0.0
+    got, want = got.double(), want.double()
+    difference = torch.where(got == want, 0.0, (got - want).abs())
+    if not bool(difference.isfinite().all()):
+        return float("inf")
+    largest = float(torch.where(want.isfinite(), want.abs(), 0.0).amax())
+    return float(difference.amax()) / (largest or 1.0)
 
 
 def differs(got: Float[Tensor, "*shape n"], want: Float[Tensor, "*shape n"], lens: Lens) -> Bool[Tensor, "*shape"]:

@@ -13,7 +13,7 @@ import kvref
 from kvref.check import Kill
 from kvref.schedule import count
 from kvref.search import Effort, Outcome, Status
-from kvref.targets import DTYPES, Bench
+from kvref.targets import Bench
 
 STYLES = {
     Status.HELD: "green",
@@ -38,10 +38,9 @@ class Report:
         """Say what is about to run, and on what."""
         limit = "" if max_time is None else f", at most {max_time:g} s"
         threads = count(torch.get_num_threads(), "thread")
-        dtypes = ", ".join(str(dtype).removeprefix("torch.") for dtype in bench.dtypes or DTYPES)
         self.line(
             f"kvref {kvref.__version__}, torch {torch.__version__}, Python {platform.python_version()}, "
-            f"{bench.device}, {threads}; lens {bench.lens}, {dtypes}; {effort.examples} examples a law, "
+            f"{bench.device}, {threads}; lens {bench.lens}; {effort.examples} examples a law, "
             f"seed {effort.seed}{limit}"
         )
 

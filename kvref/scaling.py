@@ -8,12 +8,11 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from kvref.errors import NotInterceptable, RangeExceeded
 from kvref.exact import exact
-from kvref.lens import BITS
+from kvref.lens import BITS, relative_gap
 from kvref.promote import Promote, promoted
 from kvref.protocol import Logits, Tokens
 from kvref.verdict import Evidence
@@ -119,15 +118,6 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
     """Whether two tensors have the same bits."""
     bits = BITS[a.dtype.itemsize]
     return a.dtype == b.dtype and a.contiguous().view(bits).equal(b.contiguous().view(bits))
-
-
-def relative_gap(got: Float[Tensor, "*shape"], want: Float[Tensor, "*shape"]) -> float:
-    """The largest difference over the largest number wanted; infinite where something is not finite."""
-    got, want = got.double(), want.double()
-    if not (bool(got.isfinite().all()) and bool(want.isfinite().all())):
-        return float("inf")
-    largest = float(want.abs().amax())
-    return float((got - want).abs().amax()) / (largest or 1.0)
 
 
 def oracle_ratio(native: Run, wide: Run | None) -> tuple[float, ...]:

@@ -3,7 +3,7 @@
 import random
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from time import perf_counter
 
@@ -18,7 +18,7 @@ from kvref.decoder import Decoder, DecoderRaised, OutOfReach
 from kvref.finding import Divergence, Finding, LawBroken
 from kvref.judge import Question, judge, native_bound
 from kvref.law import Law, seen
-from kvref.lens import NATIVE, Lens
+from kvref.lens import Lens
 from kvref.locate import locate
 from kvref.rehearsal import Plan, Rehearsal, cost_of, stand_in
 from kvref.schedule import Schedule
@@ -167,22 +167,25 @@ def search(law: Law, target: Target, effort: Effort, tick: Tick | None = None, p
     if lacking := law.lacks(target.capabilities()):
         return Outcome(law, target.name, Status.SKIPPED, reason=lacking)
     begun = perf_counter()
-    notes, tried, seen_by = list[str](), set[str](), target
+    end = None if effort.max_seconds is None else begun + effort.max_seconds
+    notes, seen_by, spent = list[str](), target, Watch(law)
     while True:
-        watch = hunt(law, seen_by, effort, tick, plan)
+        watch = hunt(law, seen_by, effort, end, tick, plan)
+        spent.examples += watch.examples
+        spent.forward_seconds += watch.forward_seconds
         verdict = judge(Question(law, f.decoder, f.schedule, f.divergence)) if (f := watch.broken()) else None
-        tried |= {decoder.lens.name for decoder in seen_by.decoders()}
-        further = next_lens(target, tried, watch, verdict)
+        further = next_lens(target, seen_by, watch, verdict)
         if further is None:
-            return conclude(law, seen_by, effort, watch, perf_counter() - begun, verdict, notes)
+            outcome = conclude(law, seen_by, effort, watch, verdict, notes)
+            seconds = perf_counter() - begun
+            return replace(outcome, examples=spent.examples, seconds=seconds, forward_seconds=spent.forward_seconds)
         seen_by, note = further
         notes.append(note)
 
 
-def hunt(law: Law, target: Target, effort: Effort, tick: Tick | None, plan: Plan | None) -> Watch:
-    """Search under one lens."""
-    deadline = None if effort.max_seconds is None else perf_counter() + effort.max_seconds
-    watch = Watch(law, deadline, tick=tick)
+def hunt(law: Law, target: Target, effort: Effort, end: float | None, tick: Tick | None, plan: Plan | None) -> Watch:
+    """Search under one lens, until a point in time if one is given."""
+    watch = Watch(law, end, tick=tick)
     if plan and effort.max_seconds is not None:
         watch.only = plan.within(effort.max_seconds)
     explore(watch, target, effort)
@@ -193,31 +196,43 @@ def hunt(law: Law, target: Target, effort: Effort, tick: Tick | None, plan: Plan
     return watch
 
 
-def next_lens(target: Target, tried: set[str], watch: Watch, verdict: Verdict | None) -> tuple[Target, str] | None:
-    """The target under the lens to search on with, and why; None where the search is at its end."""
-    if "grid" not in tried and verdict and verdict.kind is Kind.ORDER:
-        return Under(target, "grid"), f"{verdict.kind}: {verdict.because}"
-    if "fold" not in tried and watch.out_of_reach and "grid" in tried:
-        return Under(target, "fold"), watch.out_of_reach
-    if "promoted" not in tried and (watch.out_of_reach or (verdict and verdict.kind in HARMLESS)):
-        why = watch.out_of_reach or (f"{verdict.kind}: {verdict.because}" if verdict else "")
-        return in_float64(target), why
+def next_lens(target: Target, seen_by: Target, watch: Watch, verdict: Verdict | None) -> tuple[Target, str] | None:
+    """The target under the lens to search on with, and why; None where the search is at its end.
+
+    From an exact lens it goes on in float64, which sees every bug that is larger than rounding there; from the grid,
+    where numbers are too large for that, it goes to fold. There is no way back, so it ends.
+    """
+    lens = seen_by.decoders()[0].lens
+    if not lens.exact:
+        return None
+    if watch.out_of_reach and lens.name == "grid":
+        return Under(target, "fold"), f"{watch.out_of_reach}; under fold"
+    if watch.out_of_reach:
+        return in_float64(target, watch.out_of_reach)
+    if verdict and verdict.kind in HARMLESS:
+        return in_float64(target, f"{verdict.kind}: {verdict.because}")
     return None
 
 
-def in_float64(target: Target) -> Target:
+def in_float64(target: Target, why: str) -> tuple[Target, str]:
     """The target as ordinary kernels in float64 see it or, where it cannot be lifted, in its own dtype."""
-    lifted = Under(target, "promoted", NATIVE.bound)
-    first = lifted.decoders()[0]
+    lifted = Under(target, "promoted")
     try:
-        first.full(torch.zeros(1, 1, dtype=torch.long, device=first.device))
+        for decoder in lifted.decoders():
+            decoder.full(torch.zeros(1, 1, dtype=torch.long, device=decoder.device))
     except DecoderRaised:
-        plain = target.decoders()[0].under(Lens("native", first.lens.dtype))
-        try:
-            return Under(target, "native", native_bound(plain))
-        except DecoderRaised:
-            return Under(target, "native", NATIVE.bound)
-    return lifted
+        bounds = {decoder.name: bound_of(decoder) for decoder in target.decoders()}
+        native = Under(target, "native", bounds)
+        return native, f"{why}; ordinary kernels of its own dtype, bound {max(bounds.values()):.1g}"
+    return lifted, f"{why}; ordinary kernels in float64"
+
+
+def bound_of(decoder: Decoder) -> float:
+    """The bound for a decoder under ordinary kernels of its own dtype; that of one rounding where it raises."""
+    try:
+        return native_bound(decoder.under(Lens("native", decoder.lens.dtype)))
+    except DecoderRaised:
+        return float(torch.finfo(decoder.lens.dtype).eps)
 
 
 def explore(watch: "Watch | Rehearsal", target: Target, effort: Effort) -> None:
@@ -276,8 +291,11 @@ def plan_for(law: Law, target: Target, effort: Effort) -> Plan:
     return rehearsal.plan()
 
 
-HARMLESS = (Kind.ROUNDING, Kind.EQUIVALENT, Kind.EXACT)
+HARMLESS = (Kind.ORDER, Kind.ROUNDING, Kind.EQUIVALENT, Kind.EXACT)
 """Verdicts on a difference that is no fault of the cache."""
+
+BLIND = 0.01
+"""Bound from which on a law that held says nothing: bugs are often smaller."""
 
 
 def conclude(
@@ -285,7 +303,6 @@ def conclude(
     target: Target,
     effort: Effort,
     watch: Watch,
-    seconds: float,
     verdict: Verdict | None,
     notes: Sequence[str],
 ) -> Outcome:
@@ -300,23 +317,16 @@ def conclude(
         reasons = [str(failure.error)]
     elif watch.out_of_reach:
         status, reasons = Status.UNDECIDED, [watch.out_of_reach]
+    elif max(decoder.lens.bound for decoder in target.decoders()) > BLIND:
+        status = Status.UNDECIDED
     elif missing and watch.cut_short:
         status, reasons = Status.CUT_SHORT, [f"out of time before it met: {missing}"]
     elif missing:
         status, reasons = Status.VACUOUS, [f"never met: {missing}"]
-    elif watch.examples < effort.examples:
-        reasons.append(f"of {effort.examples} drawn, in the time there was")
-    return Outcome(
-        law,
-        target.name,
-        status,
-        watch.examples,
-        seconds,
-        watch.forward_seconds,
-        "; ".join(reasons),
-        finding,
-        watch.killed_after,
-    )
+    elif watch.examples < effort.examples and effort.max_seconds is not None:
+        reasons.append(f"{watch.examples} of {effort.examples} drawn, in the time there was")
+    reason = "; ".join(reasons)
+    return Outcome(law, target.name, status, reason=reason, finding=finding, killed_after=watch.killed_after)
 
 
 def describe(law: Law, target: Target, effort: Effort, failure: Failure, verdict: Verdict | None) -> Finding:
@@ -326,9 +336,8 @@ def describe(law: Law, target: Target, effort: Effort, failure: Failure, verdict
     origin = locate(decoder, schedule, divergence.step) if divergence.gap is not None else None
     replay = f"kvref check {target.command} --law {law.name}{effort.flags()}"
     raised = isinstance(failure.error, DecoderRaised)
-    return Finding(
-        target.name, law.name, law.sentence, decoder.name, schedule, divergence, origin, replay, raised, verdict
-    )
+    name = f"{decoder.name}, lens {decoder.lens}" if isinstance(target, Under) else decoder.name
+    return Finding(target.name, law.name, law.sentence, name, schedule, divergence, origin, replay, raised, verdict)
 
 
 def trimmed(law: Law, failure: Failure) -> Failure:

@@ -35,18 +35,22 @@ def exact(mode: str = "tile") -> Generator[ExactMode]:
             assert model(tokens)[:, 5:].equal(cached(tokens))
     """
     lens = shared(mode)
-    lens.refused.clear()
+    outer, lens.refused = lens.refused, []
     try:
         with lens, shorter_way(mode):
             yield lens
+        lens.arithmetic.check()
     except Exception as error:
-        lens.arithmetic.forget()
+        # What the decoder made of a refusal does not matter.
         if lens.refused:
             raise NotInterceptable(f"not interceptable: {lens.refused[0]}") from error
         raise
-    if lens.refused:
-        raise NotInterceptable(f"not interceptable: {lens.refused[0]}")
-    lens.arithmetic.check()
+    else:
+        if lens.refused:
+            raise NotInterceptable(f"not interceptable: {lens.refused[0]}")
+    finally:
+        lens.refused = outer
+        lens.arithmetic.forget()
 
 
 @cache

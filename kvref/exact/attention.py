@@ -32,6 +32,8 @@ def attention(
     """
     if dropout_p:
         raise NotImplementedError
+    if key.shape[:-1] != value.shape[:-1] or len({query.dtype, key.dtype, value.dtype}) > 1:
+        raise RuntimeError(f"query, key and value do not go together: {query.shape}, {key.shape}, {value.shape}")
     dtype = query.dtype
     if dtype in (torch.float16, torch.bfloat16):
         query, key, value = query.float(), key.float(), value.float()
@@ -40,7 +42,7 @@ def attention(
         key, value = key.repeat_interleave(repeats, -3), value.repeat_interleave(repeats, -3)
     root = math.sqrt(1.0 / math.sqrt(query.size(-1)) if scale is None else abs(scale))
     sign = 1.0 if scale is None or scale >= 0 else -1.0
-    mask = upper_left(query, key) if is_causal else attn_mask
+    mask = masks(query, key, attn_mask, is_causal)
     visible, added = (mask, None) if mask is None or mask.dtype == torch.bool else (None, mask)
     plain = sign > 0 and query.dtype == arithmetic.wide(query.dtype)
     if plain and (done := arithmetic.attend(query, key, value, visible, added, root)) is not None:
@@ -54,6 +56,14 @@ def attention(
     return matmul(arithmetic, weights.to(query.dtype), value).to(dtype)
 
 
+def masks(query: Tensor, key: Tensor, mask: Tensor | None, is_causal: bool) -> Tensor | None:
+    """The masks that hold together, as one."""
+    if not is_causal or mask is None:
+        return upper_left(query, key) if is_causal else mask
+    causal = upper_left(query, key)
+    return mask & causal if mask.dtype == torch.bool else mask.masked_fill(~causal, -torch.inf)
+
+
 def upper_left(query: Tensor, key: Tensor) -> Tensor:
     """The causal mask of as many keys as queries, at the upper left of the scores."""
     return torch.ones(query.size(-2), key.size(-2), dtype=torch.bool, device=query.device).tril()
@@ -65,7 +75,8 @@ def matmul(arithmetic: Arithmetic, a: Tensor, b: Tensor) -> Tensor:
     if b.shape[:-2] != lead:
         lead = torch.add(a[..., 0, 0], b[..., 0, 0]).shape
         a, b = a.expand(*lead, *a.shape[-2:]), b.expand(*lead, *b.shape[-2:])
-    product = bmm(arithmetic, a.reshape(-1, *a.shape[-2:]), b.reshape(-1, *b.shape[-2:]))
+    batch = math.prod(lead)
+    product = bmm(arithmetic, a.reshape(batch, *a.shape[-2:]), b.reshape(batch, *b.shape[-2:]))
     return product.view(*lead, *product.shape[-2:])
 
 

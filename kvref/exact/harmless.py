@@ -20,7 +20,7 @@ _cast_Double _cast_Float _cast_Half _to_copy block_diag broadcast_to broadcast_t
 concat constant_pad_nd contiguous copy copy_ diag diag_embed dstack embedding fill fill_ flip fliplr flipud full_like
 gather hstack index index_copy index_copy_ index_fill index_fill_ index_select masked_fill masked_fill_ masked_scatter
 masked_scatter_ masked_select pad pin_memory reflection_pad1d repeat repeat_interleave replication_pad1d resize_
-rot90 roll rot90 row_stack scatter select_scatter slice_scatter diagonal_scatter stack take take_along_dim tile to
+rot90 roll row_stack scatter select_scatter slice_scatter diagonal_scatter stack take take_along_dim tile to
 to_dense tril tril_ triu triu_ type_as vstack where zero zero_ cpu double float half meshgrid cartesian_prod
 select_backward one_hot _local_scalar_dense item polar
 """
@@ -38,10 +38,10 @@ logical_not logical_or logical_xor lt max maximum median min minimum msort ne no
 searchsorted bucketize signbit sort topk unique_consecutive unique_dim _unique2 fmax fmin cummax cummin
 """
 
-ELEMENTWISE = """
+ON_EACH = """
 abs absolute acos arccos asin arcsin atan arctan acosh asinh ceil clamp clamp_max clamp_min clip copysign cos deg2rad
 div divide dropout erf erfc exp expm1 fix floor floor_divide fmod frac hardsigmoid hardswish hardtanh
-heaviside leaky_relu log log10 log1p log2 multiply nan_to_num neg negative nextafter positive prelu _prelu_kernel
+heaviside leaky_relu log log10 log1p log2 nan_to_num neg negative nextafter positive prelu _prelu_kernel
 reciprocal relu relu6 remainder round sgn sign sin sqrt square tan tanh threshold
 true_divide trunc bitwise_and bitwise_not bitwise_or bitwise_xor __and__ __or__ __xor__ __lshift__ __rshift__
 alpha_dropout feature_dropout native_dropout
@@ -56,4 +56,4 @@ def listed(*groups: str) -> frozenset[OpOverload]:
 
 
 MOVES = listed(VIEWS, COPIES, MAKERS, COMPARISONS)
-HARMLESS = MOVES | listed(ELEMENTWISE)
+ELEMENTWISE = listed(ON_EACH)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, cast
 
+import torch
 from torch import Tensor, _decomp
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -11,8 +12,8 @@ from typing_extensions import override
 from kvref.errors import NotInterceptable
 from kvref.exact import attention, pointwise, products, scatters, sums
 from kvref.exact.arithmetic import Arithmetic
-from kvref.exact.harmless import HARMLESS
-from kvref.exact.registry import OVERRIDES
+from kvref.exact.harmless import ELEMENTWISE, MOVES
+from kvref.exact.registry import OVERRIDES, overloads
 
 REGISTERED = attention, pointwise, products, scatters, sums
 """Modules that put their overrides into `OVERRIDES` when they are imported."""
@@ -21,6 +22,10 @@ Kwargs = dict[str, Any]
 
 PARTS = cast("dict[Any, Callable[..., Any]]", _decomp.decomposition_table)  # pyright: ignore[reportUnknownMemberType]
 """Operators that torch knows to take apart, beside those that are made of parts anyway; it has no public name."""
+
+
+Uncast = cast("Callable[[], object]", torch._C._DisableAutocast)  # pyright: ignore[reportPrivateUsage]
+"""While one of these lives, autocast does nothing; torch has no public name for it."""
 
 
 class ExactMode(TorchDispatchMode):
@@ -42,15 +47,23 @@ class ExactMode(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Kwargs | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func in HARMLESS:
+        if func in MOVES:
             return func(*args, **kwargs)
-        if not has_floats(args, kwargs):
+        kinds = kinds_of(args, kwargs)
+        if func in ELEMENTWISE and "complex" not in kinds:
             return func(*args, **kwargs)
+        if not kinds and getattr(func, "namespace", "") == "aten":
+            return func(*args, **kwargs)
+        if "complex" in kinds and func not in COMPLEX:
+            return self.refuse(func)
         if instead := OVERRIDES.get(func):
+            uncast = Uncast()
             try:
                 return instead(self.arithmetic, *args, **kwargs)
             except NotImplementedError:
                 return self.refuse(func)
+            finally:
+                del uncast
         return self.take_apart(func, args, kwargs)
 
     def take_apart(self, func: Any, args: tuple[Any, ...], kwargs: Kwargs) -> Any:
@@ -71,13 +84,25 @@ class ExactMode(TorchDispatchMode):
         raise NotInterceptable(f"not interceptable: {name}")
 
 
-def has_floats(args: tuple[Any, ...], kwargs: Kwargs) -> bool:
-    """Whether an operator is given a tensor of floating-point or complex numbers: those of integers are exact."""
-    return any(is_float(value) for value in (*args, *kwargs.values()))
+COMPLEX = frozenset(
+    overload for name in ("add", "sub", "mul") for overload in (*overloads(name), *overloads(f"{name}_"))
+)
+"""Overridden operators that know complex numbers; others would go by their real part."""
 
 
-def is_float(value: Any) -> bool:
-    """Whether something is a tensor, or a list with a tensor, of floating-point or complex numbers."""
+def kinds_of(args: Any, kwargs: Kwargs) -> set[str]:
+    """Whether an operator is given floating-point or complex numbers, or asked for them; integers alone are exact."""
+    return {kind for value in (*args, *kwargs.values()) for kind in kinds_in(value)}
+
+
+def kinds_in(value: Any) -> set[str]:
+    """What is in one argument."""
     if isinstance(value, Tensor):
-        return value.dtype.is_floating_point or value.dtype.is_complex
-    return isinstance(value, list | tuple) and any(is_float(part) for part in cast("list[Any]", value))
+        value = value.dtype
+    if isinstance(value, torch.dtype):
+        return {"complex"} if value.is_complex else {"float"} if value.is_floating_point else set()
+    if isinstance(value, float | complex):
+        return {"float"}
+    if isinstance(value, list | tuple):
+        return {kind for part in cast("list[Any]", value) for kind in kinds_in(part)}
+    return set()

@@ -137,32 +137,34 @@ def lerp(arithmetic: Arithmetic, start: Tensor, end: Tensor, weight: Tensor | fl
 
 
 @instead_of("add")
-def add(arithmetic: Arithmetic, x: Tensor | float, y: Tensor | float, alpha: float = 1) -> Tensor:
-    """`x + alpha y`, the product rounded first."""
+def add(arithmetic: Arithmetic, input: Tensor | float, other: Tensor | float, alpha: float = 1) -> Tensor:
+    """`input + alpha other`, the product rounded first."""
     del arithmetic
-    return torch.add(x, y if alpha == 1 else torch.mul(y, alpha))
+    return torch.add(input, other if alpha == 1 else torch.mul(other, alpha))
 
 
 @instead_of("sub")
-def sub(arithmetic: Arithmetic, x: Tensor | float, y: Tensor | float, alpha: float = 1) -> Tensor:
-    """`x - alpha y`, the product rounded first."""
+def sub(arithmetic: Arithmetic, input: Tensor | float, other: Tensor | float, alpha: float = 1) -> Tensor:
+    """`input - alpha other`, the product rounded first."""
     del arithmetic
-    return torch.sub(x, y if alpha == 1 else torch.mul(y, alpha))
+    return torch.sub(input, other if alpha == 1 else torch.mul(other, alpha))
 
 
 @instead_of("rsub")
-def rsub(arithmetic: Arithmetic, x: Tensor, y: Tensor | float, alpha: float = 1) -> Tensor:
-    """`y - alpha x`, the product rounded first."""
+def rsub(arithmetic: Arithmetic, input: Tensor, other: Tensor | float, alpha: float = 1) -> Tensor:
+    """`other - alpha input`, the product rounded first."""
     del arithmetic
-    x = x if alpha == 1 else torch.mul(x, alpha)
-    return torch.sub(y, x) if isinstance(y, Tensor) else torch.rsub(x, y)
+    product = input if alpha == 1 else torch.mul(input, alpha)
+    return torch.sub(other, product) if isinstance(other, Tensor) else torch.rsub(product, other)
 
 
 @instead_of("mul")
-def mul(arithmetic: Arithmetic, x: Tensor, y: Tensor | float) -> Tensor:
-    """`x y`; of complex numbers part by part, since there a kernel may or may not round each product."""
+def mul(arithmetic: Arithmetic, input: Tensor, other: Tensor | float) -> Tensor:
+    """`input other`; of complex numbers part by part, since there a kernel may or may not round each product."""
     del arithmetic
-    if not (x.is_complex() and isinstance(y, Tensor) and y.is_complex()):
-        return torch.mul(x, y)
-    real = x.real * y.real - x.imag * y.imag
-    return torch.complex(real, x.real * y.imag + x.imag * y.real)
+    if isinstance(other, complex):
+        raise NotImplementedError
+    if not (input.is_complex() and isinstance(other, Tensor) and other.is_complex()):
+        return torch.mul(input, other)
+    real = input.real * other.real - input.imag * other.imag
+    return torch.complex(real, input.real * other.imag + input.imag * other.real)

@@ -9,6 +9,11 @@ from torch import Tensor
 
 T = TypeVar("T")
 
+SAMPLE = 4096
+"""Numbers of a weight that are looked at to see whether it has changed."""
+
+Place = tuple[int, tuple[int, ...], tuple[int, ...], object]
+
 
 @dataclass(frozen=True, slots=True)
 class Entry(Generic[T]):
@@ -16,16 +21,17 @@ class Entry(Generic[T]):
 
     weight: "ref[Tensor]"
     version: int
-    pointer: int
+    place: Place
+    sample: Tensor
     made: T
 
 
 class Prepared(Generic[T]):
     """Prepares each weight once, and again when it has changed; a weight that is gone is forgotten.
 
-    What is prepared must not keep the weight itself alive, and gets it detached.
-
-    A change through `weight.data` goes past torch's count of changes, and is not seen while the weight stays in place.
+    What is prepared must not keep the weight itself alive, and gets it detached. Torch counts changes, but not those
+    through `weight.data`, as adapters are merged by; so numbers are looked at too, all of a small weight, and a few
+    thousand all over a large one. A change through `data` of a few numbers of a large weight is not seen.
     """
 
     def __init__(self, prepare: Callable[[Tensor], T]) -> None:
@@ -36,15 +42,26 @@ class Prepared(Generic[T]):
         entry = self.entries.get(id(weight))
         if entry is None or entry.weight() is not weight:
             return self.anew(weight)
-        unchanged = entry.version == weight._version and entry.pointer == weight.data_ptr()
-        return entry.made if unchanged else self.anew(weight)
+        unchanged = entry.version == weight._version and entry.place == place(weight)
+        return entry.made if unchanged and entry.sample.equal(sample(weight)) else self.anew(weight)
 
     def anew(self, weight: Tensor) -> T:
-        """Prepare a weight, and keep it unless torch does not count its changes."""
+        """Prepare a weight, and keep it unless torch does not count its changes or it has gaps in memory."""
         made = self.prepare(weight.detach())
-        if not weight.is_inference():
+        if not weight.is_inference() and (weight.is_contiguous() or weight.t().is_contiguous()):
             key, entries = id(weight), self.entries
-            entries[key] = Entry(
-                ref(weight, lambda _: entries.pop(key, None)), weight._version, weight.data_ptr(), made
-            )
+            gone = ref(weight, lambda _: entries.pop(key, None))
+            kept = sample(weight).clone()
+            entries[key] = Entry(gone, weight._version, place(weight), kept, made)
         return made
+
+
+def place(weight: Tensor) -> Place:
+    """Where a weight is in memory, and how it lies there."""
+    return weight.data_ptr(), weight.shape, weight.stride(), weight.dtype
+
+
+def sample(weight: Tensor) -> Tensor:
+    """Some numbers all over a weight that has no gaps in memory."""
+    step = -(-weight.numel() // SAMPLE) or 1
+    return weight.detach().as_strided((-(-weight.numel() // step),), (step,))

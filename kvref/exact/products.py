@@ -23,6 +23,14 @@ def weight_of(matrix: Tensor) -> tuple[nn.Parameter, bool] | None:
     return (base, True) if place == (base.shape[::-1], base.stride()[::-1]) else None
 
 
+def require_match(a: Tensor, b: Tensor) -> None:
+    """Raise what torch raises for operands that do not go together, which filling up to whole tiles would hide."""
+    if a.size(-1) != b.size(-2):
+        raise RuntimeError(f"shapes {tuple(a.shape)} and {tuple(b.shape)} cannot be multiplied")
+    if a.dtype != b.dtype:
+        raise RuntimeError(f"operands must have the same dtype, but got {a.dtype} and {b.dtype}")
+
+
 def product(arithmetic: Arithmetic, x: Tensor, matrix: Tensor) -> Tensor:
     """`x @ matrix` for two matrices, wide."""
     return batched(arithmetic, x[None], matrix if weight_of(matrix) else matrix[None])[0]
@@ -34,7 +42,10 @@ def batched(arithmetic: Arithmetic, a: Tensor, b: Tensor) -> Tensor:
     A weight that is repeated for each is multiplied as the weight: torch takes `linear` apart in this way for some
     strides.
     """
+    require_match(a, b)
     if not (found := weight_of(b)):
+        if a.size(0) != b.size(0):
+            raise RuntimeError(f"batches of {a.size(0)} and {b.size(0)} matrices cannot be multiplied")
         return arithmetic.bmm(a, b)
     weight, turned = found
     rows = a.reshape(-1, a.size(-1)) if a.numel() else a.new_zeros(a.size(0) * a.size(1), a.size(2))
@@ -63,6 +74,9 @@ def linear(arithmetic: Arithmetic, x: Tensor, weight: Tensor, bias: Tensor | Non
     The product is rounded before the bias is added: torch itself takes this operator apart in more than one way, one of
     which adds the bias afterwards.
     """
+    if weight.ndim == 1:
+        return linear(arithmetic, x, weight[None], None if bias is None else bias[None]).squeeze(-1)
+    require_match(x[None], weight.t())
     rows = x if x.ndim == 2 else x.flatten(0, -2) if x.ndim > 2 else x[None]
     found = weight_of(weight)
     if found and not found[1]:
@@ -95,6 +109,7 @@ def mv(arithmetic: Arithmetic, matrix: Tensor, x: Tensor) -> Tensor:
 @instead_of("dot", "vdot")
 def dot(arithmetic: Arithmetic, a: Tensor, b: Tensor) -> Tensor:
     """Inner product."""
+    require_match(a[None], b[:, None])
     wide = arithmetic.wide(a.dtype)
     return arithmetic.total(a.to(wide) * b.to(wide))[0].to(a.dtype)
 

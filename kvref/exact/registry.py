@@ -42,7 +42,10 @@ def in_place(override: Override) -> Override:
     """Write the result into the first argument."""
 
     def call(arithmetic: Any, target: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        return target.copy_(override(arithmetic, target, *args, **kwargs))
+        result: torch.Tensor = override(arithmetic, target, *args, **kwargs)
+        if not torch.can_cast(result.dtype, target.dtype):
+            raise RuntimeError(f"result type {result.dtype} can't be cast to the desired output type {target.dtype}")
+        return target.copy_(result)
 
     return call
 

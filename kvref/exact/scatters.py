@@ -1,7 +1,8 @@
 """Operators that add numbers up in the order in which they come: running sums, and sums into places.
 
 On the CPU each place gets its numbers one after the other, in the order of the index and on one thread where that
-matters, so that the result depends on them alone. Elsewhere the order is the hardware's, and what cannot be worked out otherwise is refused.
+matters, so that the result depends on them alone. Elsewhere the order is the hardware's, and what cannot be worked out
+otherwise is refused.
 """
 
 from typing import Any

@@ -11,6 +11,7 @@ from typing import Any, cast
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 from typing_extensions import override
 
@@ -27,7 +28,6 @@ unsqueeze view view_as zero_
 """Methods that are harmless with whatever arguments they take."""
 
 FUNCTIONS: tuple[Function, ...] = (
-    F.embedding,
     torch.arange,
     torch.cat,
     torch.full,
@@ -39,7 +39,26 @@ FUNCTIONS: tuple[Function, ...] = (
 )
 """Functions that are harmless with whatever arguments they take."""
 
+
+def embedding(
+    arithmetic: Arithmetic,
+    input: Tensor,  # noqa: A002 - torch's own name for it
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor:
+    """Rows of a table, which are left as they are."""
+    del arithmetic, norm_type, scale_grad_by_freq, sparse
+    if max_norm is not None:
+        raise NotImplementedError
+    return F.embedding(input, weight, padding_idx)
+
+
 INSTEAD: dict[Function, Function] = {
+    F.embedding: embedding,
     F.linear: products.linear,
     F.layer_norm: sums.layer_norm,
     F.gelu: pointwise.gelu,
@@ -68,23 +87,31 @@ class Shortcut(TorchFunctionMode):
     @override
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None) -> Any:
         kwargs = kwargs or {}
-        if func in HARMLESS:
-            undispatched = Undispatched()
-            try:
-                return func(*args, **kwargs)
-            finally:
-                del undispatched
         instead = INSTEAD.get(func)
-        if instead is None or not real(args):
+        if not (func in HARMLESS or (instead and real(args))) or not plain(args):
             return func(*args, **kwargs)
         undispatched = Undispatched()
         try:
-            return instead(self.arithmetic, *args, **kwargs)
+            return instead(self.arithmetic, *args, **kwargs) if instead else func(*args, **kwargs)
+        except NotImplementedError:
+            pass  # then let the dispatch mode say so
         finally:
             del undispatched
+        return func(*args, **kwargs)
+
+
+def plain(args: Any) -> bool:
+    """Whether a call can be answered here: its tensor is no subclass, and torch does nothing else on the way to it."""
+    first = args[0] if args else None
+    ordinary = not isinstance(first, Tensor) or type(first) in (Tensor, Parameter)
+    return ordinary and not torch.is_grad_enabled() and not autocasts()
+
+
+def autocasts() -> bool:
+    """Whether autocast is on, which casts what is given to functions."""
+    return torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
 
 
 def real(args: Any) -> bool:
-    """Whether the first argument is a plain tensor of floating-point numbers."""
-    first = args[0] if args else None
-    return isinstance(first, Tensor) and first.dtype.is_floating_point
+    """Whether the first argument is a tensor of real numbers, or of tokens for a table."""
+    return bool(args) and isinstance(args[0], Tensor) and not args[0].is_complex()

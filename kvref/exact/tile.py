@@ -77,8 +77,8 @@ class Tile(Arithmetic):
         batch, to_rows, to_block = math.prod(lead), ROWS - new, BLOCK - total
         if not query.numel() or not value.numel():
             return None
-        queries = F.pad(query * root, (0, BLOCK - head_dim, 0, to_rows)).view(batch, ROWS, BLOCK)
-        keys = F.pad(key.transpose(-2, -1) * root, (0, to_block, 0, BLOCK - head_dim)).view(batch, BLOCK, BLOCK)
+        queries = filled(query * root, ROWS, BLOCK).view(batch, ROWS, BLOCK)
+        keys = filled(key.transpose(-2, -1) * root, BLOCK, BLOCK).view(batch, BLOCK, BLOCK)
         scores = torch.bmm(queries, keys).view(*lead, ROWS, BLOCK)
         if added is not None:
             added = added.expand(*added.shape[:-2], new, total)
@@ -91,7 +91,7 @@ class Tile(Arithmetic):
         largest = scores.amax(-1, keepdim=True).clamp_min_(torch.finfo(scores.dtype).min)
         weights = (scores - largest).exp_()
         weights /= self.total(weights).clamp_min_(0.5)
-        values = F.pad(value, (0, BLOCK - width, 0, to_block)).view(batch, BLOCK, BLOCK)
+        values = filled(value, BLOCK, BLOCK).view(batch, BLOCK, BLOCK)
         return torch.bmm(weights.view(batch, ROWS, BLOCK), values).view(*lead, ROWS, BLOCK)[..., :new, :width]
 
     @override
@@ -126,10 +126,7 @@ def by_tiles(x: Float[Tensor, "filled_rows k"], weight: Float[Tensor, "k out"]) 
     """`x @ weight`, a tile of rows at a time."""
     if x.size(0) == ROWS:
         return torch.mm(x, weight)
-    product = x.new_empty(x.size(0), weight.size(1))
-    for part, place in zip(torch.split(x, ROWS), torch.split(product, ROWS), strict=True):
-        torch.mm(part, weight, out=place)
-    return product
+    return torch.cat([torch.mm(part, weight) for part in torch.split(x, ROWS)])
 
 
 def by_onednn(x: Float[Tensor, "rows k"], packed: Tensor) -> Float[Tensor, "rows out"]:

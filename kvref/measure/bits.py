@@ -55,7 +55,9 @@ def measure_bits(
     """
     combinations = list(product(DECODERS, dtypes))
     rounds = -(-schedules // (BATCH * len(combinations)))
-    tasks = [Task(kind, dtype, lens, device, seed + number) for number in range(rounds) for kind, dtype in combinations]
+    order = [combination for _ in range(rounds) for combination in combinations]
+    # Seeds of two runs are a million apart.
+    tasks = [Task(kind, dtype, lens, device, 1_000_000 * seed + n) for n, (kind, dtype) in enumerate(order)]
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         for done in as_completed([pool.submit(tried, task) for task in tasks]):
             yield done.result()

@@ -8,10 +8,17 @@ import typer
 
 from kvref.errors import BadInput
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Measure what kvref claims, on this machine.")
+app = typer.Typer(rich_markup_mode=None, help="Measure what kvref claims, on this machine.")
 
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Seed = Annotated[int, typer.Option(min=0, help="The same seed draws the same.")]
+
+
+@app.callback(invoke_without_command=True)
+def root(context: typer.Context) -> None:
+    """Measure what kvref claims, on this machine."""
+    if context.invoked_subcommand is None:
+        raise BadInput("give what to measure, such as `kvref measure lens`; see `kvref measure --help`")
 
 
 PROGRESS = 10_000

@@ -1,6 +1,6 @@
 """What a target is: a way to get decoders to test."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Protocol
@@ -9,7 +9,7 @@ import torch
 from hypothesis import strategies as st
 
 from kvref.decoder import Capability, Decoder
-from kvref.lens import Lens, lens_called
+from kvref.lens import NATIVE, Lens, lens_called
 from kvref.prompts import BYTE_VOCAB, byte_encoding, encode, encoding_for
 from kvref.schedule import Row
 from kvref.strategies import Sources
@@ -89,7 +89,8 @@ class Under:
 
     target: "Target"
     lens: str
-    bound: float = 0.0
+    bounds: Mapping[str, float] = field(default_factory=dict[str, float])
+    """For decoders by name, where the lens has no bound of its own."""
 
     @property
     def name(self) -> str:
@@ -108,7 +109,11 @@ class Under:
     @cached_property
     def seen(self) -> list[Decoder]:
         """One decoder for each of the target's."""
-        return [decoder.under(Lens(self.lens, decoder.lens.dtype, self.bound)) for decoder in self.target.decoders()]
+        bound = NATIVE.bound if self.lens == "promoted" else 0.0
+        return [
+            decoder.under(Lens(self.lens, decoder.lens.dtype, self.bounds.get(decoder.name, bound)))
+            for decoder in self.target.decoders()
+        ]
 
     def capabilities(self) -> frozenset[Capability]:
         """What the target offers."""

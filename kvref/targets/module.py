@@ -44,13 +44,16 @@ def size_of(module: nn.Module, size: str, name: str) -> int:
 
 def decoder_of(made: object, name: str, bench: Bench) -> Decoder:
     """Put what a user's factory made under test, in the dtype that it has or that was asked for."""
+    if len(bench.dtypes) > 1:
+        raise TargetError(f"{name} is one decoder; give one --dtype, or none for the dtype that it has")
     if isinstance(made, nn.Module) and not hasattr(made, "step"):
         module = made.to(bench.device, bench.dtypes[0] if bench.dtypes else None).eval().requires_grad_(False)
         lens = bench.lens_for(bench.dtypes[0] if bench.dtypes else dtype_of(module))
         return Decoder(ModuleDecoder(module, name), name, lens)
     implementation: Any = made
-    declared = getattr(made, "dtype", None)
-    dtype = declared if isinstance(declared, torch.dtype) else None
+    modules = [part for part in vars(made).values() if isinstance(part, nn.Module)] if hasattr(made, "__dict__") else []
+    # A declared `dtype` is what the cache stores, which may be coarser than what the decoder computes in.
+    dtype = dtype_of(modules[0]) if modules else None
     decoder = Decoder(implementation, name, Lens("native", dtype or torch.float32))
     try:
         logits = decoder.full(torch.zeros(1, 1, dtype=torch.long, device=decoder.device))

@@ -143,6 +143,9 @@ OPERATORS: dict[str, Callable[[], Tensor]] = {
     "attention, narrow values": lambda: F.scaled_dot_product_attention(Q, Q, Q[..., :3], is_causal=True),
     "attention, scaled": lambda: F.scaled_dot_product_attention(Q, Q, Q, scale=0.3),
     "attention, long": lambda: F.scaled_dot_product_attention(LONG, LONG, LONG, is_causal=True),
+    "attention, masked and causal": lambda: F.scaled_dot_product_attention(
+        Q, Q, Q, attn_mask=X[0, :3, :3] > 0.0, is_causal=True
+    ),
     "attention, all masked": lambda: F.scaled_dot_product_attention(
         Q[:, :2], KV, KV, attn_mask=torch.zeros(3, 5, dtype=torch.bool)
     ),
@@ -228,6 +231,52 @@ def test_operators_give_the_same_bits_whatever_way_torch_calls_them(mode: str) -
         assert all(same_bits(result.nan_to_num(7.0), results[0].nan_to_num(7.0)) for result in results), name
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: torch.bmm(X[:, :, :5], X),
+        lambda: torch.bmm(X[:, :3, :3], X[:, :4]),
+        lambda: F.linear(X, LINEAR[:, :5]),
+        lambda: F.linear(X, LINEAR.float()),
+        lambda: F.linear(X, nn.Parameter(LINEAR.float(), requires_grad=False)),
+        lambda: F.scaled_dot_product_attention(Q, Q, Q[:, :, :2]),
+        lambda: F.scaled_dot_product_attention(Q, Q, Q.float()),
+        lambda: torch.zeros(2, dtype=torch.long).add_(X[0, 0, :2]),
+    ],
+)
+@pytest.mark.parametrize("mode", MODES)
+def test_what_does_not_go_together_is_refused_as_torch_does(mode: str, call: Callable[[], Tensor]) -> None:
+    """Filling up to whole tiles must not hide it."""
+    with torch.inference_mode():
+        with pytest.raises(RuntimeError):
+            call()
+        with pytest.raises(RuntimeError), exact(mode):
+            call()
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("mode", MODES)
+def test_weights_mean_what_they_mean_natively(mode: str, dtype: torch.dtype) -> None:
+    """Prepared once, turned or not, small or large, with what is added."""
+    near = {torch.float64: 1e-3, torch.float32: 1e-3}.get(dtype, 3e-2)
+    for out, k in ((7, 6), (33, 70), (300, 400)):
+        weight = nn.Parameter(torch.randn(out, k).to(dtype) / k**0.5, requires_grad=False)
+        right = nn.Parameter(weight.t().contiguous(), requires_grad=False)
+        x, bias = torch.randn(2, 9, k).to(dtype), torch.randn(out).to(dtype)
+        calls = (
+            lambda x=x, weight=weight, bias=bias: F.linear(x, weight, bias),
+            lambda x=x, right=right, bias=bias: torch.addmm(bias, x[0], right),
+            lambda x=x, weight=weight: x @ weight.t(),
+            lambda x=x, right=right: x @ right,
+        )
+        with torch.inference_mode():
+            for call in calls:
+                want = call()
+                with exact(mode):
+                    got = call()
+                torch.testing.assert_close(got, want, rtol=near, atol=near)
+
+
 @torch.library.custom_op("kvref_tests::unknown", mutates_args=())
 def unknown(x: Tensor) -> Tensor:
     return x * 2
@@ -249,6 +298,10 @@ def swallows(x: Tensor) -> Tensor:
         (lambda x: torch.fft.fft(x), "aten._fft"),
         (lambda x: torch.linalg.inv(x[:5, :5]), "aten.linalg_inv"),
         (lambda x: torch.histc(x), "aten.histc"),
+        (lambda x: torch.complex(x, x).sum(), "aten.sum"),
+        (lambda x: torch.complex(x, x) @ torch.complex(x, x), "aten"),
+        (lambda x: F.scaled_dot_product_attention(x[None], x[None], x[None], dropout_p=0.5), "attention"),
+        (lambda x: F.embedding(torch.tensor([1]), x, max_norm=0.1), "embedding"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from kvref.environment import environment, report, summary
 from kvref.errors import NotExact
 from kvref.exact import MODES, fold, grid, lens, tile
-from kvref.exact.harmless import ELEMENTWISE
+from kvref.exact.harmless import ON_EACH
 from kvref.exact.registry import OVERRIDES
 from kvref.exact.selftest import Proof, prove, require, trial
 from kvref.exact.selftest.composed import composed_sums
@@ -43,7 +43,7 @@ def test_each_mode_is_proved_here(mode: str) -> None:
 
 
 def test_each_elementwise_operator_is_proved_or_it_is_said_why_not() -> None:
-    assert set(ELEMENTWISE.split()) <= {*calls(), *UNPROVED.split()}
+    assert set(ON_EACH.split()) <= {*calls(), *UNPROVED.split()}
 
 
 def test_most_results_that_are_compared_are_numbers() -> None:
@@ -124,7 +124,7 @@ def test_a_tree_that_goes_by_the_length_is_named(monkeypatch: pytest.MonkeyPatch
 
 
 def test_an_operator_that_is_no_longer_replaced_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lens, "HARMLESS", lens.HARMLESS | {torch.ops.aten.sigmoid.default})
+    monkeypatch.setattr(lens, "ELEMENTWISE", lens.ELEMENTWISE | {torch.ops.aten.sigmoid.default})
     assert failing("tile", elementwise_operators("tile", CPU, quick=True)) == ["sigmoid", "special_expit"]
 
 
