@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from kvref.bug import Bug, catalogue
     from kvref.cache import Cache, GrowingCache, StaticCache
     from kvref.decoder import Capability, Decoder
+    from kvref.errors import NotInterceptable, RangeExceeded
+    from kvref.exactness import exact
     from kvref.finding import Divergence, Finding, LawBroken
     from kvref.gpt2 import GPT, SIZES, GPTConfig
     from kvref.law import Law, law, laws, saw
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from kvref.search import Effort, Outcome, Status, search
     from kvref.targets import Bench, Target
     from kvref.trace import Trace, play, run
+    from kvref.verdict import Evidence, Kind, Verdict, decide
 
 __version__ = version("kvref")
 
@@ -26,6 +29,8 @@ _HOMES = {
     "kvref.bug": ("Bug", "catalogue"),
     "kvref.cache": ("Cache", "GrowingCache", "StaticCache"),
     "kvref.decoder": ("Capability", "Decoder"),
+    "kvref.errors": ("NotInterceptable", "RangeExceeded"),
+    "kvref.exactness": ("exact",),
     "kvref.finding": ("Divergence", "Finding", "LawBroken"),
     "kvref.gpt2": ("GPT", "SIZES", "GPTConfig"),
     "kvref.law": ("Law", "law", "laws", "saw"),
@@ -34,6 +39,7 @@ _HOMES = {
     "kvref.targets": ("Bench", "Target"),
     "kvref.trace": ("Trace", "play", "run"),
     "kvref.lens": ("Lens",),
+    "kvref.verdict": ("Evidence", "Kind", "Verdict", "decide"),
 }
 
 __all__ = [
@@ -46,20 +52,27 @@ __all__ = [
     "Decoder",
     "Divergence",
     "Effort",
+    "Evidence",
     "Finding",
     "GPTConfig",
     "GrowingCache",
+    "Kind",
     "Law",
     "LawBroken",
     "Lens",
+    "NotInterceptable",
     "Outcome",
+    "RangeExceeded",
     "Schedule",
     "StaticCache",
     "Status",
     "Target",
     "Trace",
+    "Verdict",
     "__version__",
     "catalogue",
+    "decide",
+    "exact",
     "law",
     "laws",
     "play",

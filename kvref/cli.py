@@ -82,8 +82,8 @@ def check(
     import torch
 
     from kvref.device import resolve_device
-    from kvref.exact import MODES
-    from kvref.exact.selftest import require
+    from kvref.exactness import MODES
+    from kvref.exactness.selftest import require
     from kvref.lens import dtypes_called, lens_called
     from kvref.prompts import read_text
     from kvref.search import Effort

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from kvref.exact import MODES
-from kvref.exact.selftest import Proof, prove
+from kvref.exactness import MODES
+from kvref.exactness.selftest import Proof, prove
 
 Line = tuple[str, str]
 

@@ -17,7 +17,7 @@ from kvref.verdict import Kind, Verdict
 class Divergence:
     """Where and by how much something is not as it has to be. `step` counts from 0.
 
-    `copied` is for what has to be the same bits whatever rounding does: it is never computed again, or by the same calls.
+    `copied` is for what has to be the same bits whatever rounding does: never computed again, or by the same calls.
     """
 
     message: str

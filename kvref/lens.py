@@ -1,8 +1,8 @@
 """A lens: the numerics that a schedule runs under, and when two results count as the same there.
 
-Under an exact lens (`kvref.exact`) equal means the same bits. Ordinary kernels sum in another order for one row than
-for forty, so that equal values come out some units in the last place apart; there a bound decides, and what it rests on
-is in `kvref.verdict`.
+Under an exact lens (`kvref.exactness`) equal means the same bits. Ordinary kernels sum in another order for one row
+than for forty, so that equal values come out some units in the last place apart; there a bound decides, and what it
+rests on is in `kvref.verdict`.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from kvref.errors import BadInput
-from kvref.exact import MODES, exact
+from kvref.exactness import MODES, exact
 from kvref.promote import promoted
 
 LIFTED = ("promoted", "lifted")

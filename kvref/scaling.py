@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from kvref.errors import NotInterceptable, RangeExceeded
-from kvref.exact import exact
+from kvref.exactness import exact
 from kvref.lens import BITS, relative_gap
 from kvref.promote import Promote, promoted
 from kvref.protocol import Logits, Tokens

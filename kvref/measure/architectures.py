@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from kvref.errors import NotInterceptable, RangeExceeded, TargetError
-from kvref.exact import exact
+from kvref.exactness import exact
 from kvref.promote import promoted
 from kvref.targets.causal_lm import CausalLM
 from kvref.targets.tiny import model_types, tiny_model

@@ -38,7 +38,7 @@ def bits(
     import torch
 
     from kvref.device import resolve_device
-    from kvref.exact import MODES
+    from kvref.exactness import MODES
     from kvref.lens import DTYPES, dtypes_called
     from kvref.measure.bits import measure_bits
 

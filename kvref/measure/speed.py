@@ -9,7 +9,7 @@ from time import perf_counter
 import torch
 
 from kvref.cache import Cache
-from kvref.exact import MODES, exact
+from kvref.exactness import MODES, exact
 from kvref.gpt2 import GPT, GPTConfig
 from kvref.promote import promoted
 from kvref.weights import loud

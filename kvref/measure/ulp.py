@@ -9,7 +9,7 @@ from itertools import product
 import torch
 from torch import Tensor, nn
 
-from kvref.exact import MODES, exact
+from kvref.exactness import MODES, exact
 from kvref.gpt2 import GPT, GPTConfig
 from kvref.weights import loud
 

@@ -1,6 +1,7 @@
 """What a difference means to a search: honest ones pass with a note, and hide no bug behind them."""
 
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,10 +13,13 @@ from typing_extensions import override
 from kvref.bug import catalogue
 from kvref.cache import GrowingCache, Rows
 from kvref.decoder import Decoder
+from kvref.finding import Divergence, expect
 from kvref.gpt2 import Block, CausalSelfAttention, GPTConfig
+from kvref.judge import Question, judge
 from kvref.law import laws
 from kvref.lens import Lens, dtypes_called
 from kvref.measure.ulp import model_of
+from kvref.schedule import Extend, Schedule, Start
 from kvref.search import Effort, Outcome, Status, search
 from kvref.targets import Bench, OneDecoder
 from kvref.targets.reference import GrowingDecoder
@@ -200,12 +204,23 @@ def test_a_random_decoder_is_no_rounding() -> None:
     assert outcome.status is Status.BROKEN
 
 
-def test_tokens_chosen_by_a_rounding_are_no_bug() -> None:
-    """In bfloat16 two logits are often equal, and the order of keys decides which token comes."""
-    target = made_of(ReversesKeys, dtype=torch.bfloat16)
-    outcome = tried(target, "naive-and-cached-generation-give-the-same-tokens", examples=30)
-    assert outcome.status is Status.HELD, outcome.finding
-    assert outcome.reason.startswith("order or layout of keys: it holds under grid")
+@pytest.mark.parametrize(
+    ("holds", "kind"),
+    [
+        (("grid", "promoted"), Kind.ORDER),
+        (("promoted",), Kind.EQUIVALENT),
+        ((), Kind.BUG),
+    ],
+)
+def test_a_count_or_a_token_is_judged_by_where_else_it_is_wrong(holds: tuple[str, ...], kind: Kind) -> None:
+    """In 16 bits two logits are often equal, and the order of keys may decide which token comes."""
+
+    def check(decoder: Decoder, schedule: Schedule) -> None:
+        expect(decoder.lens.name in holds, "another token", len(schedule) - 1)
+
+    law = replace(laws()[EQUAL], check=check)
+    schedule = Schedule((Start(1), Extend(((0,),))))
+    assert judge(Question(law, made_of().decoder, schedule, Divergence("another token"))).kind is kind
 
 
 class WrongOnce(GrowingDecoder):

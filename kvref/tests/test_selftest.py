@@ -11,17 +11,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from kvref.environment import environment, report, summary
 from kvref.errors import NotExact
-from kvref.exact import MODES, fold, grid, lens, tile
-from kvref.exact.harmless import ON_EACH
-from kvref.exact.registry import OVERRIDES
-from kvref.exact.selftest import Proof, prove, require, trial
-from kvref.exact.selftest.composed import composed_sums
-from kvref.exact.selftest.control import negative_control, planted
-from kvref.exact.selftest.elementwise import UNPROVED, calls, elementwise_operators, without_zeros
-from kvref.exact.selftest.numbers import DTYPES, Numbers
-from kvref.exact.selftest.products import row_trials, sums_of_products
-from kvref.exact.selftest.reference import reference_sums
-from kvref.exact.selftest.trial import Job, Trial, same, settled
+from kvref.exactness import MODES, fold, grid, lens, tile
+from kvref.exactness.harmless import ON_EACH
+from kvref.exactness.registry import OVERRIDES
+from kvref.exactness.selftest import Proof, prove, require, trial
+from kvref.exactness.selftest.composed import composed_sums
+from kvref.exactness.selftest.control import negative_control, planted
+from kvref.exactness.selftest.elementwise import UNPROVED, calls, elementwise_operators, without_zeros
+from kvref.exactness.selftest.numbers import DTYPES, Numbers
+from kvref.exactness.selftest.products import row_trials, sums_of_products
+from kvref.exactness.selftest.reference import reference_sums
+from kvref.exactness.selftest.trial import Job, Trial, same, settled
 
 CPU = torch.device("cpu")
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from kvref.exact.arithmetic import Arithmetic
-from kvref.exact.registry import instead_of
+from kvref.exactness.arithmetic import Arithmetic
+from kvref.exactness.registry import instead_of
 
 LAST = (-1, [-1], (-1,))
 """Ways to say the last axis, which nearly all sums are over."""

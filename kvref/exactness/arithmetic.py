@@ -1,7 +1,7 @@
 """How products and sums are worked out so that no kernel, shape or neighbour changes a bit.
 
 An arithmetic has two operations, a matrix product and a sum, and everything of a decoder that adds numbers up is
-built of them in `kvref.exact.overrides`. Results come *wide*, in the dtype that sums are worked out in, so that an
+built of them in `kvref.exactness.overrides`. Results come *wide*, in the dtype that sums are worked out in, so that an
 operator can go on with them and round once at its end, as fused kernels do.
 """
 
@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from kvref.exact.prepared import Prepared
+from kvref.exactness.prepared import Prepared
 
 Times = Callable[[Tensor], Tensor]
 """Rows, `rows k`, to their product with a weight, `rows out`."""

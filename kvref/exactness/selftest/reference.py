@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kvref.errors import RangeExceeded
-from kvref.exact import fold, grid
-from kvref.exact.selftest.numbers import KINDS, Numbers
-from kvref.exact.selftest.trial import Job, Trial
+from kvref.exactness import fold, grid
+from kvref.exactness.selftest.numbers import KINDS, Numbers
+from kvref.exactness.selftest.trial import Job, Trial
 
 TREE = "sums are one fixed tree of additions"
 

@@ -15,9 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kvref.exact import exact
-from kvref.exact.selftest.numbers import DTYPES, Numbers
-from kvref.exact.selftest.trial import Job, Trial, on_threads
+from kvref.exactness import exact
+from kvref.exactness.selftest.numbers import DTYPES, Numbers
+from kvref.exactness.selftest.trial import Job, Trial, on_threads
 
 CLAIM = "a number gives the same result at every place"
 

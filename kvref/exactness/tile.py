@@ -3,8 +3,8 @@
 A BLAS picks its kernel by the shape, so a row comes out otherwise alone than among forty. Here rows are always
 multiplied in tiles of 16, and what a product sums over, when it grows with the cache, in blocks of 64 that are added up
 in their order. Large float32 weights go through oneDNN, whose sums do not depend on the number of rows once there
-are two. That these kernels treat every place of a tile alike is no promise of theirs; `kvref.exact.selftest` proves it
-on the machine at hand.
+are two. That these kernels treat every place of a tile alike is no promise of theirs; `kvref.exactness.selftest` proves
+it on the machine at hand.
 """
 
 import math
@@ -16,8 +16,8 @@ from jaxtyping import Float
 from torch import Tensor
 from typing_extensions import override
 
-from kvref.exact.arithmetic import Arithmetic, Times
-from kvref.exact.fold import fold
+from kvref.exactness.arithmetic import Arithmetic, Times
+from kvref.exactness.fold import fold
 
 ROWS = 16
 """Rows of a tile, and what a weight's sides are filled up to: at the end of other sizes another kernel runs."""

@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kvref.exact.arithmetic import Arithmetic
-from kvref.exact.products import bmm
-from kvref.exact.registry import instead_of
-from kvref.exact.sums import safe_softmax, softmax
+from kvref.exactness.arithmetic import Arithmetic
+from kvref.exactness.products import bmm
+from kvref.exactness.registry import instead_of
+from kvref.exactness.sums import safe_softmax, softmax
 
 
 @instead_of("scaled_dot_product_attention")

@@ -1,12 +1,12 @@
 """Operators that any kernel works out alike: they move numbers, compare them, or work on each alone.
 
 What is not here and has no override is never passed over in silence. That elementwise operators give a number the
-same result at every place, alone and among others, is proved by `kvref.exact.selftest`.
+same result at every place, alone and among others, is proved by `kvref.exactness.selftest`.
 """
 
 from torch._ops import OpOverload
 
-from kvref.exact.registry import overloads
+from kvref.exactness.registry import overloads
 
 VIEWS = """
 _reshape_alias _unsafe_view alias as_strided chunk detach diagonal dsplit expand expand_as flatten hsplit imag

@@ -10,10 +10,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from typing_extensions import override
 
 from kvref.errors import NotInterceptable
-from kvref.exact import attention, pointwise, products, scatters, sums
-from kvref.exact.arithmetic import Arithmetic
-from kvref.exact.harmless import ELEMENTWISE, MOVES
-from kvref.exact.registry import OVERRIDES, overloads
+from kvref.exactness import attention, pointwise, products, scatters, sums
+from kvref.exactness.arithmetic import Arithmetic
+from kvref.exactness.harmless import ELEMENTWISE, MOVES
+from kvref.exactness.registry import OVERRIDES, overloads
 
 REGISTERED = attention, pointwise, products, scatters, sums
 """Modules that put their overrides into `OVERRIDES` when they are imported."""

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kvref.exact.arithmetic import Arithmetic
-from kvref.exact.registry import instead_of
+from kvref.exactness.arithmetic import Arithmetic
+from kvref.exactness.registry import instead_of
 
 
 @instead_of("cumsum")

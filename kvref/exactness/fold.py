@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 from typing_extensions import override
 
-from kvref.exact.arithmetic import Arithmetic, Times
+from kvref.exactness.arithmetic import Arithmetic, Times
 
 BLOCK_BYTES = 32 * 2**20
 """Memory for the products of one block of rows."""

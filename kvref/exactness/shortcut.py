@@ -15,8 +15,8 @@ from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 from typing_extensions import override
 
-from kvref.exact import attention, pointwise, products, sums
-from kvref.exact.arithmetic import Arithmetic
+from kvref.exactness import attention, pointwise, products, sums
+from kvref.exactness.arithmetic import Arithmetic
 
 Function = Callable[..., Any]
 

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 import torch
 
 from kvref.errors import NotExact
-from kvref.exact.selftest.composed import composed_sums
-from kvref.exact.selftest.control import negative_control
-from kvref.exact.selftest.elementwise import elementwise_operators
-from kvref.exact.selftest.products import sums_of_products
-from kvref.exact.selftest.reference import reference_sums
-from kvref.exact.selftest.trial import Proof, settled, threads
+from kvref.exactness.selftest.composed import composed_sums
+from kvref.exactness.selftest.control import negative_control
+from kvref.exactness.selftest.elementwise import elementwise_operators
+from kvref.exactness.selftest.products import sums_of_products
+from kvref.exactness.selftest.reference import reference_sums
+from kvref.exactness.selftest.trial import Proof, settled, threads
 
 __all__ = ["Proof", "proofs", "prove", "require"]
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from kvref.errors import RangeExceeded
-from kvref.exact.arithmetic import Arithmetic, Times
+from kvref.exactness.arithmetic import Arithmetic, Times
 
 EXACT = 2.0**53
 """Whole numbers up to here are float64 numbers."""

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from kvref.exact.arithmetic import Arithmetic
-from kvref.exact.registry import instead_of
+from kvref.exactness.arithmetic import Arithmetic
+from kvref.exactness.registry import instead_of
 
 
 def weight_of(matrix: Tensor) -> tuple[nn.Parameter, bool] | None:

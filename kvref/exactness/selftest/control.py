@@ -8,12 +8,12 @@ import torch.nn.functional as F
 from torch import Tensor
 from typing_extensions import override
 
-from kvref.exact import MODES, fold, grid
-from kvref.exact.arithmetic import Times
-from kvref.exact.selftest import trial
-from kvref.exact.selftest.numbers import DTYPES, Numbers, data
-from kvref.exact.selftest.products import row_trials, weight_trials
-from kvref.exact.selftest.trial import BITS, Proof, Trial, Trials, settled
+from kvref.exactness import MODES, fold, grid
+from kvref.exactness.arithmetic import Times
+from kvref.exactness.selftest import trial
+from kvref.exactness.selftest.numbers import DTYPES, Numbers, data
+from kvref.exactness.selftest.products import row_trials, weight_trials
+from kvref.exactness.selftest.trial import BITS, Proof, Trial, Trials, settled
 
 CLAIM = "the trials see a change of order, and one in the last place"
 

@@ -7,10 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from kvref.exact import MODES, tile
-from kvref.exact.arithmetic import Arithmetic, Times
-from kvref.exact.selftest.numbers import DTYPES, KINDS, Numbers, data, elsewhere
-from kvref.exact.selftest.trial import Job, Trial, on_threads
+from kvref.exactness import MODES, tile
+from kvref.exactness.arithmetic import Arithmetic, Times
+from kvref.exactness.selftest.numbers import DTYPES, KINDS, Numbers, data, elsewhere
+from kvref.exactness.selftest.trial import Job, Trial, on_threads
 
 ROW = "a row gives the same result at every place, among any neighbours"
 BATCH = "a row and a column give the same product at every place, and zeros behind change nothing"

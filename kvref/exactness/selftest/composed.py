@@ -8,11 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kvref.exact import exact
-from kvref.exact.arithmetic import Times
-from kvref.exact.selftest.numbers import DTYPES, Numbers
-from kvref.exact.selftest.products import LONGEST, ROW, ROWS, row_trials
-from kvref.exact.selftest.trial import Job, Trial, on_threads
+from kvref.exactness import exact
+from kvref.exactness.arithmetic import Times
+from kvref.exactness.selftest.numbers import DTYPES, Numbers
+from kvref.exactness.selftest.products import LONGEST, ROW, ROWS, row_trials
+from kvref.exactness.selftest.trial import Job, Trial, on_threads
 
 MASKED = "what is masked behind changes nothing"
 WINDOW = "a window gives the same result in every sequence"

@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from functools import cache
 
 from kvref.errors import BadInput, NotInterceptable, RangeExceeded
-from kvref.exact.arithmetic import Arithmetic
-from kvref.exact.fold import Fold
-from kvref.exact.grid import Grid
-from kvref.exact.lens import ExactMode
-from kvref.exact.shortcut import Shortcut
-from kvref.exact.tile import Tile
+from kvref.exactness.arithmetic import Arithmetic
+from kvref.exactness.fold import Fold
+from kvref.exactness.grid import Grid
+from kvref.exactness.lens import ExactMode
+from kvref.exactness.shortcut import Shortcut
+from kvref.exactness.tile import Tile
 
 __all__ = ["MODES", "Arithmetic", "ExactMode", "NotInterceptable", "RangeExceeded", "exact"]
 
