@@ -5,13 +5,16 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import torch
 
 import kvref
 from kvref import bugs, properties
 from kvref.decoder import Capability
+from kvref.gpt2 import GPTConfig
 from kvref.law import laws
 from kvref.search import Effort
 from kvref.tests.helpers import try_law
+from kvref.weights import loud
 
 ROOT = Path(kvref.__path__[0]).resolve().parent
 PROJECT = ROOT / "pyproject.toml"
@@ -67,3 +70,10 @@ def test_the_finding_in_the_readme_is_what_is_printed() -> None:
     assert shown is not None
     bug, law, finding = shown.groups()
     assert finding.strip() == str(try_law(law, bug, Effort()).finding)
+
+
+def test_the_code_in_the_readme_runs() -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    tokens = torch.zeros(1, 3, dtype=torch.long)
+    model = loud(GPTConfig(8, 7, 1, 1, 4))
+    exec(code, {"model": model, "tokens": tokens})  # what it shows a reader has to work as it stands
