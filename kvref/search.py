@@ -16,14 +16,14 @@ from hypothesis.strategies import DrawFn
 
 from kvref.decoder import Decoder, DecoderRaised, OutOfReach
 from kvref.finding import Divergence, Finding, LawBroken
-from kvref.judge import Question, judge, native_bound
+from kvref.judge import Question, judge, native_bound, noise
 from kvref.law import Law, seen
-from kvref.lens import Lens
+from kvref.lens import NATIVE, Lens
 from kvref.locate import locate
 from kvref.rehearsal import Plan, Rehearsal, cost_of, stand_in
 from kvref.schedule import Schedule
 from kvref.targets import Target, Under
-from kvref.verdict import Kind, Verdict
+from kvref.verdict import NOISES, Kind, Verdict
 
 Tick = Callable[[int], None]
 
@@ -215,16 +215,20 @@ def next_lens(target: Target, seen_by: Target, watch: Watch, verdict: Verdict | 
 
 
 def in_float64(target: Target, why: str) -> tuple[Target, str]:
-    """The target as ordinary kernels in float64 see it or, where it cannot be lifted, in its own dtype."""
-    lifted = Under(target, "promoted")
+    """The target as ordinary kernels in float64 see it or, where it cannot be lifted, in its own dtype.
+
+    Code that rounds more coarsely inside, as a kernel of its own may, gets a bound by its noise without a cache.
+    """
     try:
-        for decoder in lifted.decoders():
-            decoder.full(torch.zeros(1, 1, dtype=torch.long, device=decoder.device))
+        seen = Under(target, "promoted").decoders()
+        bounds = {decoder.name: max(NATIVE.bound, NOISES * noise(decoder)) for decoder in seen}
+        lens, said = "promoted", "in float64"
     except DecoderRaised:
         bounds = {decoder.name: bound_of(decoder) for decoder in target.decoders()}
-        native = Under(target, "native", bounds)
-        return native, f"{why}; ordinary kernels of its own dtype, bound {max(bounds.values()):.1g}"
-    return lifted, f"{why}; ordinary kernels in float64"
+        lens, said = "native", "of its own dtype"
+    largest = max(bounds.values())
+    said += "" if largest == NATIVE.bound else f", bound {largest:.1g}"
+    return Under(target, lens, bounds), f"{why}; ordinary kernels {said}"
 
 
 def bound_of(decoder: Decoder) -> float:

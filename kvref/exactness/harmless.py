@@ -40,7 +40,7 @@ searchsorted bucketize signbit sort topk unique_consecutive unique_dim _unique2 
 
 ON_EACH = """
 abs absolute acos arccos asin arcsin atan arctan acosh asinh ceil clamp clamp_max clamp_min clip copysign cos deg2rad
-div divide dropout erf erfc exp expm1 fix floor floor_divide fmod frac hardsigmoid hardswish hardtanh
+div divide dropout erf erfc erfinv exp expm1 fix floor floor_divide fmod frac hardsigmoid hardswish hardtanh
 heaviside leaky_relu log log10 log1p log2 nan_to_num neg negative nextafter positive prelu _prelu_kernel
 reciprocal relu relu6 remainder round sgn sign sin sqrt square tan tanh threshold
 true_divide trunc bitwise_and bitwise_not bitwise_or bitwise_xor __and__ __or__ __xor__ __lshift__ __rshift__

@@ -42,8 +42,9 @@ class Prepared(Generic[T]):
         entry = self.entries.get(id(weight))
         if entry is None or entry.weight() is not weight:
             return self.anew(weight)
-        unchanged = entry.version == weight._version and entry.place == place(weight)
-        return entry.made if unchanged and entry.sample.equal(sample(weight)) else self.anew(weight)
+        if entry.version != weight._version or entry.place != place(weight) or not entry.sample.equal(sample(weight)):
+            return self.anew(weight)
+        return entry.made
 
     def anew(self, weight: Tensor) -> T:
         """Prepare a weight, and keep it unless torch does not count its changes or it has gaps in memory."""

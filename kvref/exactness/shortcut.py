@@ -77,6 +77,9 @@ Undispatched = cast("Callable[[], object]", torch._C._DisableTorchDispatch)  # p
 """While one of these lives, dispatch modes see nothing; torch has no public name for it."""
 
 
+PLAIN = frozenset({Tensor, Parameter})
+
+
 class Shortcut(TorchFunctionMode):
     """Answers the commonest calls, and leaves the others alone."""
 
@@ -87,31 +90,22 @@ class Shortcut(TorchFunctionMode):
     @override
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None) -> Any:
         kwargs = kwargs or {}
-        instead = INSTEAD.get(func)
-        if not (func in HARMLESS or (instead and real(args))) or not plain(args):
-            return func(*args, **kwargs)
-        undispatched = Undispatched()
-        try:
-            return instead(self.arithmetic, *args, **kwargs) if instead else func(*args, **kwargs)
-        except NotImplementedError:
-            pass  # then let the dispatch mode say so
-        finally:
-            del undispatched
+        # Other subclasses of Tensor may have a way of their own.
+        known = not types or PLAIN.issuperset(types)
+        if known and (func in HARMLESS or (func in INSTEAD and answerable(args))):
+            instead = INSTEAD.get(func)
+            undispatched = Undispatched()
+            try:
+                return instead(self.arithmetic, *args, **kwargs) if instead else func(*args, **kwargs)
+            except NotImplementedError:
+                pass  # then let the dispatch mode say so
+            finally:
+                del undispatched
         return func(*args, **kwargs)
 
 
-def plain(args: Any) -> bool:
-    """Whether a call can be answered here: its tensor is no subclass, and torch does nothing else on the way to it."""
-    first = args[0] if args else None
-    ordinary = not isinstance(first, Tensor) or type(first) in (Tensor, Parameter)
-    return ordinary and not torch.is_grad_enabled() and not autocasts()
-
-
-def autocasts() -> bool:
-    """Whether autocast is on, which casts what is given to functions."""
-    return torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
-
-
-def real(args: Any) -> bool:
-    """Whether the first argument is a tensor of real numbers, or of tokens for a table."""
+def answerable(args: Any) -> bool:
+    """Whether a call is about real numbers, or tokens, and torch would do nothing else on its way to the operator."""
+    if torch.is_grad_enabled() or torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+        return False
     return bool(args) and isinstance(args[0], Tensor) and not args[0].is_complex()

@@ -11,7 +11,6 @@ import math
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 from typing_extensions import override
@@ -50,7 +49,7 @@ class Tile(Arithmetic):
 
         def product(x: Tensor) -> Tensor:
             rows = x.size(0)
-            whole = by_tiles(F.pad(self.widen(x), (0, fill, 0, -rows % ROWS)), turned)
+            whole = by_tiles(torch.constant_pad_nd(self.widen(x), (0, fill, 0, -rows % ROWS)), turned)
             return whole.as_strided((rows, out), (wide, 1))
 
         return product
@@ -82,11 +81,11 @@ class Tile(Arithmetic):
         scores = torch.bmm(queries, keys).view(*lead, ROWS, BLOCK)
         if added is not None:
             added = added.expand(*added.shape[:-2], new, total)
-            scores += F.pad(added.to(scores.dtype), (0, to_block, 0, to_rows), value=-torch.inf)
+            scores += torch.constant_pad_nd(added.to(scores.dtype), (0, to_block, 0, to_rows), -torch.inf)
         elif visible is None:
             scores[..., total:] = -torch.inf
         else:
-            visible = F.pad(visible.expand(*visible.shape[:-2], new, total), (0, to_block, 0, to_rows))
+            visible = torch.constant_pad_nd(visible.expand(*visible.shape[:-2], new, total), (0, to_block, 0, to_rows))
             scores = torch.where(visible, scores, -torch.inf)
         largest = scores.amax(-1, keepdim=True).clamp_min_(torch.finfo(scores.dtype).min)
         weights = (scores - largest).exp_()
@@ -119,7 +118,7 @@ def filled(x: Float[Tensor, "*batch rows columns"], rows: int, columns: int) -> 
     missing = -x.size(-2) % rows, -x.size(-1) % columns
     if missing == (0, 0):
         return x.clone(memory_format=torch.contiguous_format)
-    return F.pad(x, (0, missing[1], 0, missing[0]))
+    return torch.constant_pad_nd(x, (0, missing[1], 0, missing[0]))
 
 
 def by_tiles(x: Float[Tensor, "filled_rows k"], weight: Float[Tensor, "k out"]) -> Float[Tensor, "filled_rows out"]:

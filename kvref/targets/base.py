@@ -9,7 +9,7 @@ import torch
 from hypothesis import strategies as st
 
 from kvref.decoder import Capability, Decoder
-from kvref.lens import NATIVE, Lens, lens_called
+from kvref.lens import Lens, lens_called
 from kvref.prompts import BYTE_VOCAB, byte_encoding, encode, encoding_for
 from kvref.schedule import Row
 from kvref.strategies import Sources
@@ -109,9 +109,8 @@ class Under:
     @cached_property
     def seen(self) -> list[Decoder]:
         """One decoder for each of the target's."""
-        bound = NATIVE.bound if self.lens == "promoted" else 0.0
         return [
-            decoder.under(Lens(self.lens, decoder.lens.dtype, self.bounds.get(decoder.name, bound)))
+            decoder.under(Lens(self.lens, decoder.lens.dtype, self.bounds.get(decoder.name, 0.0)))
             for decoder in self.target.decoders()
         ]
 

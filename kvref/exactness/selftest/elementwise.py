@@ -25,8 +25,8 @@ Call = Callable[[Tensor, Tensor], Tensor]
 Layout = Callable[[Tensor], Tensor]
 
 UNARY = """
-abs absolute acos arccos asin arcsin atan arctan acosh asinh ceil cos deg2rad elu erf erfc exp exp2 expm1 fix floor
-frac gelu hardsigmoid hardswish hardtanh leaky_relu log log10 log1p log2 mish nan_to_num neg negative positive
+abs absolute acos arccos asin arcsin atan arctan acosh asinh ceil cos deg2rad elu erf erfc erfinv exp exp2 expm1 fix
+floor frac gelu hardsigmoid hardswish hardtanh leaky_relu log log10 log1p log2 mish nan_to_num neg negative positive
 reciprocal relu relu6 round rsqrt sgn sigmoid sign silu sin softplus special_expit sqrt square tan tanh trunc
 """
 
