@@ -1,7 +1,7 @@
 """How products and sums are worked out so that no kernel, shape or neighbour changes a bit.
 
 An arithmetic has two operations, a matrix product and a sum, and everything of a decoder that adds numbers up is
-built of them in `kvref.exactness.overrides`. Results come *wide*, in the dtype that sums are worked out in, so that an
+built of them. Results come *wide*, in the dtype that sums are worked out in, so that an
 operator can go on with them and round once at its end, as fused kernels do.
 """
 
@@ -23,11 +23,6 @@ class Arithmetic(ABC):
     """Matrix products and sums with results that depend on the row and the column alone."""
 
     name: ClassVar[str]
-    claim: ClassVar[str]
-    """What equal bits rest on, in a few words."""
-
-    order_free: ClassVar[bool] = False
-    """Whether the order of what is summed changes no bit either."""
 
     def __init__(self) -> None:
         self.by_rows = Prepared[Times](self.times)

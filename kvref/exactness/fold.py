@@ -20,7 +20,6 @@ class Fold(Arithmetic):
     """Elementwise products, and a tree of elementwise additions."""
 
     name = "fold"
-    claim = "IEEE additions and multiplications, element by element, in one fixed order"
 
     @override
     def times(self, weight: Float[Tensor, "out k"]) -> Times:

@@ -31,8 +31,6 @@ class Grid(Arithmetic):
     """Rounded operands, exact sums."""
 
     name = "grid"
-    claim = "sums of whole numbers below 2**53, exact in float64 in any order"
-    order_free = True
 
     def __init__(self) -> None:
         super().__init__()

@@ -203,7 +203,7 @@ def native_layer_norm(
     bias: Tensor | None,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Normalise by mean and variance; the two are given too, as the operator does."""
+    """Normalise by mean and variance; these are given too, or empty where a kernel of torch does it."""
     if (done := arithmetic.layer_norm(x, shape, weight, bias, eps)) is not None:
         return done, x.new_empty(0), x.new_empty(0)
     dims = list(range(-len(shape), 0))

@@ -32,7 +32,6 @@ class Tile(Arithmetic):
     """Products at fixed shapes, each result wide."""
 
     name = "tile"
-    claim = "matrix kernels of one fixed shape treat every row and column alike, as the self-test proves here"
 
     @override
     def times(self, weight: Float[Tensor, "out k"]) -> Times:

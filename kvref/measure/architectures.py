@@ -4,7 +4,7 @@ import multiprocessing
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import product
 from multiprocessing.connection import Connection
@@ -108,10 +108,13 @@ def row(model_type: str, attention: str, cache: Any) -> Row:
         return Row(model_type, attention, cache, Result.ABSENT, reason=f"{type(error).__name__}: {one_line(error)}")
     try:
         with torch.inference_mode():
-            return tried(decoder, model_type, attention, cache)
+            found = tried(decoder, model_type, attention, cache)
     except Exception as error:
         reason = f"{type(error).__name__}: {one_line(error)}"
-        return Row(model_type, attention, cache, Result.RAISED, reason=reason)
+        found = Row(model_type, attention, cache, Result.RAISED, reason=reason)
+    if cache == "static" and found.reason and not decoder.declares_static:
+        return replace(found, reason=f"{found.reason}; its class declares no static cache")
+    return found
 
 
 REASONS = {
