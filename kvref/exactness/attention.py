@@ -46,14 +46,21 @@ def attention(
     visible, added = (mask, None) if mask is None or mask.dtype == torch.bool else (None, mask)
     plain = sign > 0 and query.dtype == arithmetic.wide(query.dtype)
     if plain and (done := arithmetic.attend(query, key, value, visible, added, root)) is not None:
-        return done.to(dtype)
+        return as_laid_out(done.to(dtype), query)
     scores = matmul(arithmetic, query * (sign * root), key.transpose(-2, -1) * root)
     if mask is None:
         weights = softmax(arithmetic, scores, -1)
     else:
         scores = scores.masked_fill(~mask, -torch.inf) if added is None else scores + added
         weights = safe_softmax(arithmetic, scores, -1)
-    return matmul(arithmetic, weights.to(query.dtype), value).to(dtype)
+    return as_laid_out(matmul(arithmetic, weights.to(query.dtype), value).to(dtype), query)
+
+
+def as_laid_out(out: Tensor, query: Tensor) -> Tensor:
+    """The same, with its axes in memory in the order of the query's, as torch's fused kernel leaves them."""
+    if out.ndim == 4 and query.stride(1) < query.stride(2):
+        return out.transpose(1, 2).contiguous().transpose(1, 2)
+    return out.contiguous()
 
 
 def masks(query: Tensor, key: Tensor, mask: Tensor | None, is_causal: bool) -> Tensor | None:

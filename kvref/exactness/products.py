@@ -1,4 +1,7 @@
-"""Operators that multiply matrices, worked out by the arithmetic."""
+"""Operators that multiply matrices, worked out by the arithmetic.
+
+Their results are contiguous, as those of torch's own kernels are: a decoder may rely on it when it takes a view.
+"""
 
 import torch
 from torch import Tensor, nn
@@ -56,7 +59,7 @@ def batched(arithmetic: Arithmetic, a: Tensor, b: Tensor) -> Tensor:
 @instead_of("mm")
 def mm(arithmetic: Arithmetic, x: Tensor, matrix: Tensor, out_dtype: torch.dtype | None = None) -> Tensor:
     """`x @ matrix`."""
-    return product(arithmetic, x, matrix).to(out_dtype or x.dtype)
+    return product(arithmetic, x, matrix).to(out_dtype or x.dtype).contiguous()
 
 
 @instead_of("addmm")
@@ -64,7 +67,7 @@ def addmm(
     arithmetic: Arithmetic, bias: Tensor, x: Tensor, matrix: Tensor, *, beta: float = 1, alpha: float = 1
 ) -> Tensor:
     """`beta * bias + alpha * (x @ matrix)`."""
-    return biased(product(arithmetic, x, matrix).to(x.dtype), bias, beta, alpha)
+    return biased(product(arithmetic, x, matrix).to(x.dtype), bias, beta, alpha).contiguous()
 
 
 @instead_of("linear")
@@ -85,19 +88,19 @@ def linear(arithmetic: Arithmetic, x: Tensor, weight: Tensor, bias: Tensor | Non
         wide = arithmetic.bmm(rows[None], weight.t()[None])[0]
     wide = wide if x.ndim == 2 else wide.view(*x.shape[:-1], weight.size(0))
     result = wide if wide.dtype == x.dtype else wide.to(x.dtype)
-    return result if bias is None else result + bias
+    return (result if bias is None else result + bias).contiguous()
 
 
 @instead_of("bmm")
 def bmm(arithmetic: Arithmetic, a: Tensor, b: Tensor, out_dtype: torch.dtype | None = None) -> Tensor:
     """Product of two batches of matrices."""
-    return batched(arithmetic, a, b).to(out_dtype or a.dtype)
+    return batched(arithmetic, a, b).to(out_dtype or a.dtype).contiguous()
 
 
 @instead_of("baddbmm")
 def baddbmm(arithmetic: Arithmetic, bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """`beta * bias + alpha * (a @ b)`."""
-    return biased(batched(arithmetic, a, b).to(a.dtype), bias, beta, alpha)
+    return biased(batched(arithmetic, a, b).to(a.dtype), bias, beta, alpha).contiguous()
 
 
 @instead_of("mv")

@@ -219,6 +219,27 @@ def test_operators_mean_what_they_mean_natively(mode: str, context: Context) -> 
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_products_lie_in_memory_as_those_of_torch_do(mode: str) -> None:
+    """A decoder may take views that only fit one layout."""
+    weight = nn.Parameter(torch.randn(7, 6), requires_grad=False)
+    x, turned = X.float(), torch.randn(2, 3, 4, 6).transpose(1, 2)
+    calls: tuple[Callable[[], Tensor], ...] = (
+        lambda: F.linear(x, weight),
+        lambda: x[0] @ weight.t(),
+        lambda: torch.addmm(x[0, :, :1], x[0], weight.t()),
+        lambda: torch.bmm(x, x.transpose(1, 2)),
+        lambda: torch.baddbmm(x[..., :5], x, x.transpose(1, 2)),
+        lambda: F.scaled_dot_product_attention(Q.float(), Q.float(), Q.float(), is_causal=True),
+        lambda: F.scaled_dot_product_attention(turned, turned, turned),
+    )
+    with torch.inference_mode():
+        for call in calls:
+            want = call()
+            with exact(mode):
+                assert call().stride() == want.stride()
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_operators_give_the_same_bits_whatever_way_torch_calls_them(mode: str) -> None:
     """Seen as Python functions, as operators in inference mode, and as the parts that they have without it."""
     answers: list[list[Tensor]] = []
