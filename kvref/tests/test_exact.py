@@ -16,17 +16,12 @@ from kvref.cache import Cache, GrowingCache, StaticCache
 from kvref.errors import BadInput
 from kvref.exactness import MODES, NotInterceptable, RangeExceeded, exact, shared
 from kvref.gpt2 import GPT, GPTConfig
-from kvref.lens import BITS
 from kvref.measure.ulp import measure_ulps
+from kvref.scaling import same_bits
 from kvref.weights import loud
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 Context = Callable[[], AbstractContextManager[object]]
-
-
-def same_bits(a: Tensor, b: Tensor) -> bool:
-    bits = BITS[a.dtype.itemsize]
-    return a.dtype == b.dtype and a.contiguous().view(bits).equal(b.contiguous().view(bits))
 
 
 def in_chunks(model: GPT, tokens: Tensor, cache: Cache, context: Context, mode: str) -> Tensor:
