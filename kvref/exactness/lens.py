@@ -10,12 +10,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from typing_extensions import override
 
 from kvref.errors import NotInterceptable
-from kvref.exactness import attention, pointwise, products, scatters, sums
+from kvref.exactness import attention, pointwise, products, scatters, solves, sums
 from kvref.exactness.arithmetic import Arithmetic
 from kvref.exactness.harmless import ELEMENTWISE, MOVES
 from kvref.exactness.registry import OVERRIDES, overloads
 
-REGISTERED = attention, pointwise, products, scatters, sums
+REGISTERED = attention, pointwise, products, scatters, solves, sums
 """Modules that put their overrides into `OVERRIDES` when they are imported."""
 
 Kwargs = dict[str, Any]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 T = TypeVar("T")
 
-SAMPLE = 4096
+SAMPLE = 1024
 """Numbers of a weight that are looked at to see whether it has changed."""
 
 Place = tuple[int, tuple[int, ...], tuple[int, ...], object]
@@ -23,6 +23,7 @@ class Entry(Generic[T]):
     version: int
     place: Place
     sample: Tensor
+    as_it_was: Tensor
     made: T
 
 
@@ -30,7 +31,7 @@ class Prepared(Generic[T]):
     """Prepares each weight once, and again when it has changed; a weight that is gone is forgotten.
 
     What is prepared must not keep the weight itself alive, and gets it detached. Torch counts changes, but not those
-    through `weight.data`, as adapters are merged by; so numbers are looked at too, all of a small weight, and a few
+    through `weight.data`, as adapters are merged by; so numbers are looked at too, all of a small weight, and about a
     thousand all over a large one. A change through `data` of a few numbers of a large weight is not seen.
     """
 
@@ -42,7 +43,7 @@ class Prepared(Generic[T]):
         entry = self.entries.get(id(weight))
         if entry is None or entry.weight() is not weight:
             return self.anew(weight)
-        if entry.version != weight._version or entry.place != place(weight) or not entry.sample.equal(sample(weight)):
+        if entry.version != weight._version or entry.place != place(weight) or not entry.sample.equal(entry.as_it_was):
             return self.anew(weight)
         return entry.made
 
@@ -52,8 +53,8 @@ class Prepared(Generic[T]):
         if not weight.is_inference() and (weight.is_contiguous() or weight.t().is_contiguous()):
             key, entries = id(weight), self.entries
             gone = ref(weight, lambda _: entries.pop(key, None))
-            kept = sample(weight).clone()
-            entries[key] = Entry(gone, weight._version, place(weight), kept, made)
+            some = sample(weight)
+            entries[key] = Entry(gone, weight._version, place(weight), some, some.clone(), made)
         return made
 
 

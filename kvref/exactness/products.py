@@ -79,14 +79,17 @@ def linear(arithmetic: Arithmetic, x: Tensor, weight: Tensor, bias: Tensor | Non
     """
     if weight.ndim == 1:
         return linear(arithmetic, x, weight[None], None if bias is None else bias[None]).squeeze(-1)
-    require_match(x[None], weight.t())
-    rows = x if x.ndim == 2 else x.flatten(0, -2) if x.ndim > 2 else x[None]
+    if x.size(-1) != weight.size(1) or x.dtype != weight.dtype:
+        require_match(x[None], weight.t())
+    shape = x.shape
+    rows = x if len(shape) == 2 else x.flatten(0, -2) if len(shape) > 2 else x[None]
     found = weight_of(weight)
     if found and not found[1]:
         wide = arithmetic.linear(rows, found[0])
     else:
         wide = arithmetic.bmm(rows[None], weight.t()[None])[0]
-    wide = wide if x.ndim == 2 else wide.view(*x.shape[:-1], weight.size(0))
+    if len(shape) != 2:
+        wide = wide.view(*shape[:-1], weight.size(0))
     result = wide if wide.dtype == x.dtype else wide.to(x.dtype)
     return (result if bias is None else result + bias).contiguous()
 

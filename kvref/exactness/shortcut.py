@@ -76,6 +76,9 @@ HARMLESS = frozenset(
 Undispatched = cast("Callable[[], object]", torch._C._DisableTorchDispatch)  # pyright: ignore[reportPrivateUsage]
 """While one of these lives, dispatch modes see nothing; torch has no public name for it."""
 
+any_autocast = torch._C._is_any_autocast_enabled  # pyright: ignore[reportPrivateUsage]
+"""Whether autocast is on for any device; torch has no public name for it."""
+
 
 PLAIN = frozenset({Tensor, Parameter})
 
@@ -90,10 +93,9 @@ class Shortcut(TorchFunctionMode):
     @override
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None) -> Any:
         kwargs = kwargs or {}
+        instead = INSTEAD.get(func)
         # Other subclasses of Tensor may have a way of their own.
-        known = not types or PLAIN.issuperset(types)
-        if known and (func in HARMLESS or (func in INSTEAD and answerable(args))):
-            instead = INSTEAD.get(func)
+        if (answerable(args) if instead else func in HARMLESS) and PLAIN.issuperset(types):
             undispatched = Undispatched()
             try:
                 return instead(self.arithmetic, *args, **kwargs) if instead else func(*args, **kwargs)
@@ -106,6 +108,6 @@ class Shortcut(TorchFunctionMode):
 
 def answerable(args: Any) -> bool:
     """Whether a call is about real numbers, or tokens, and torch would do nothing else on its way to the operator."""
-    if torch.is_grad_enabled() or torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+    if torch.is_grad_enabled() or any_autocast():
         return False
     return bool(args) and isinstance(args[0], Tensor) and not args[0].is_complex()

@@ -42,14 +42,13 @@ class Tile(Arithmetic):
             return lambda x: by_onednn(self.widen(x), packed)
         out, k = weight.shape
         turned = filled(weight.t(), ROWS, ROWS)
-        fill = turned.size(0) - k
-
-        wide = turned.size(1)
+        inner, wide = turned.shape
 
         def product(x: Tensor) -> Tensor:
             rows = x.size(0)
-            whole = by_tiles(torch.constant_pad_nd(self.widen(x), (0, fill, 0, -rows % ROWS)), turned)
-            return whole.as_strided((rows, out), (wide, 1))
+            tiles = turned.new_zeros(rows + -rows % ROWS, inner)
+            tiles.as_strided((rows, k), (inner, 1)).copy_(x)
+            return by_tiles(tiles, turned).as_strided((rows, out), (wide, 1))
 
         return product
 
@@ -68,29 +67,28 @@ class Tile(Arithmetic):
     def attend(
         self, query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None, added: Tensor | None, root: float
     ) -> Tensor | None:
-        """In one tile, where it fits, with the bits that the steps one by one give."""
+        """By tiles of queries and blocks of keys: fewer calls than the steps one by one, whatever the length."""
         (*lead, new, head_dim), (total, width) = query.shape, value.shape[-2:]
-        if new > ROWS or max(total, head_dim, width) > BLOCK or key.shape[:-2] != query.shape[:-2]:
+        if max(head_dim, width) > BLOCK or key.shape[:-2] != query.shape[:-2] or not (query.numel() and value.numel()):
             return None
-        batch, to_rows, to_block = math.prod(lead), ROWS - new, BLOCK - total
-        if not query.numel() or not value.numel():
-            return None
-        queries = filled(query * root, ROWS, BLOCK).view(batch, ROWS, BLOCK)
-        keys = filled(key.transpose(-2, -1) * root, BLOCK, BLOCK).view(batch, BLOCK, BLOCK)
-        scores = torch.bmm(queries, keys).view(*lead, ROWS, BLOCK)
+        batch, rows, columns = math.prod(lead), new + -new % ROWS, total + -total % BLOCK
+        queries = query.new_zeros(batch, rows, BLOCK)
+        torch.mul(query, root, out=queries.view(*lead, rows, BLOCK)[..., :new, :head_dim])
+        keys = key.new_zeros(batch, columns, BLOCK)
+        torch.mul(key, root, out=keys.view(*lead, columns, BLOCK)[..., :total, :head_dim])
+        scores = by_blocks(queries, keys).view(*lead, rows, columns)[..., :new, :total]
         if added is not None:
-            added = added.expand(*added.shape[:-2], new, total)
-            scores += torch.constant_pad_nd(added.to(scores.dtype), (0, to_block, 0, to_rows), -torch.inf)
-        elif visible is None:
-            scores[..., total:] = -torch.inf
-        else:
-            visible = torch.constant_pad_nd(visible.expand(*visible.shape[:-2], new, total), (0, to_block, 0, to_rows))
-            scores = torch.where(visible, scores, -torch.inf)
+            scores = scores + added
+        elif visible is not None:
+            scores = scores.masked_fill(~visible, -torch.inf)
         largest = scores.amax(-1, keepdim=True).clamp_min_(torch.finfo(scores.dtype).min)
-        weights = (scores - largest).exp_()
-        weights /= self.total(weights).clamp_min_(0.5)
-        values = filled(value, BLOCK, BLOCK).view(batch, BLOCK, BLOCK)
-        return torch.bmm(weights.view(batch, ROWS, BLOCK), values).view(*lead, ROWS, BLOCK)[..., :new, :width]
+        exponentials = (scores - largest).exp_()
+        weights = query.new_zeros(batch, rows, columns)
+        total_of_row = self.total(exponentials).clamp_min_(0.5)
+        torch.div(exponentials, total_of_row, out=weights.view(*lead, rows, columns)[..., :new, :total])
+        values = value.new_zeros(batch, columns, BLOCK)
+        values.view(*lead, columns, BLOCK)[..., :total, :width] = value
+        return over_blocks(weights, values).view(*lead, rows, BLOCK)[..., :new, :width]
 
     @override
     def layer_norm(
@@ -131,6 +129,40 @@ def by_onednn(x: Float[Tensor, "rows k"], packed: Tensor) -> Float[Tensor, "rows
     """`x @ weight.T` by oneDNN, which holds the weight. A single row runs another kernel there, so it is given two."""
     pair = x.expand(2, -1) if x.size(0) == 1 else x
     return torch.ops.mkldnn._linear_pointwise(pair.contiguous(), packed, None, "none", [], "")[: x.size(0)]
+
+
+def by_blocks(
+    queries: Float[Tensor, "batch filled_rows 64"], keys: Float[Tensor, "batch filled_columns 64"]
+) -> Float[Tensor, "batch filled_rows filled_columns"]:
+    """`queries @ keys.T`, a tile of queries and a block of keys at a time."""
+    batch, columns, _ = keys.shape
+    blocks = keys.view(-1, BLOCK, BLOCK).transpose(1, 2)
+    if queries.size(1) == ROWS and columns == BLOCK:
+        return torch.bmm(queries, blocks)
+    parts: list[Tensor] = []
+    for part in torch.split(queries, ROWS, dim=1):
+        products = torch.bmm(part.repeat_interleave(columns // BLOCK, 0), blocks)
+        parts.append(products.view(batch, -1, ROWS, BLOCK).transpose(1, 2).reshape(batch, ROWS, columns))
+    return torch.cat(parts, dim=1)
+
+
+def over_blocks(
+    weights: Float[Tensor, "batch filled_rows filled_columns"], values: Float[Tensor, "batch filled_columns 64"]
+) -> Float[Tensor, "batch filled_rows 64"]:
+    """`weights @ values`, a tile of rows and a block of values at a time; blocks are added up in their order."""
+    batch, columns, _ = values.shape
+    blocks = values.view(-1, BLOCK, BLOCK)
+    if weights.size(1) == ROWS and columns == BLOCK:
+        return torch.bmm(weights, blocks)
+    parts: list[Tensor] = []
+    for part in torch.split(weights, ROWS, dim=1):
+        by_block = part.view(batch, ROWS, -1, BLOCK).transpose(1, 2).reshape(-1, ROWS, BLOCK)
+        products = torch.bmm(by_block.contiguous(), blocks).view(batch, -1, ROWS, BLOCK)
+        out = products[:, 0]
+        for block in range(1, columns // BLOCK):
+            out = out + products[:, block]
+        parts.append(out)
+    return torch.cat(parts, dim=1)
 
 
 def blockwise(a: Float[Tensor, "batch 16 k"], b: Float[Tensor, "batch k n"]) -> Float[Tensor, "batch 16 n"]:

@@ -114,6 +114,7 @@ Q = torch.randn(2, 4, 3, 6, dtype=torch.float64)
 LONG = Q.repeat(1, 1, 30, 1)
 KV = torch.randn(2, 2, 5, 6, dtype=torch.float64)
 X = torch.randn(3, 5, 6, dtype=torch.float64)
+SQUARE = X[0, :, :5].tril() + 2.0 * torch.eye(5, dtype=torch.float64)
 POSITIVE = X.abs() + 0.1
 
 OPERATORS: dict[str, Callable[[], Tensor]] = {
@@ -161,6 +162,9 @@ OPERATORS: dict[str, Callable[[], Tensor]] = {
     "std": lambda: X.std(),
     "norm": lambda: torch.linalg.vector_norm(X, dim=1),
     "norm, one": lambda: torch.linalg.vector_norm(X, 1, dim=(0, 1)),
+    "solve_triangular": lambda: torch.linalg.solve_triangular(SQUARE, X[:2], upper=False),
+    "solve_triangular, upper": lambda: torch.linalg.solve_triangular(SQUARE.mT, X, upper=True, unitriangular=True),
+    "solve_triangular, right": lambda: torch.linalg.solve_triangular(SQUARE, X.mT, upper=False, left=False),
     "normalize": lambda: F.normalize(X, dim=-1),
     "cumsum": lambda: X.cumsum(1),
     "gelu": lambda: F.gelu(X * 3),

@@ -98,6 +98,16 @@ def test_products_that_go_by_the_number_of_rows_are_named(monkeypatch: pytest.Mo
     assert failing("tile", sums_of_products("tile", CPU, quick=True)) == ["mm", "bmm"]
 
 
+def test_attention_that_goes_by_the_number_of_keys_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = tile.over_blocks
+
+    def by_length(weights: Tensor, values: Tensor) -> Tensor:
+        return whole(weights, values) * (1.0 + torch.finfo(values.dtype).eps * (values.size(1) == tile.BLOCK))
+
+    monkeypatch.setattr(tile, "over_blocks", by_length)
+    assert failing("tile", composed_sums("tile", CPU, quick=True)) == ["scaled_dot_product_attention"]
+
+
 def test_sums_beyond_what_float64_holds_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grid, "EXACT", 2.0**60)
     assert WHOLE in failing("grid", reference_sums("grid", CPU, quick=True))

@@ -10,11 +10,12 @@ from torch import Tensor
 
 from kvref.exactness import exact
 from kvref.exactness.arithmetic import Times
-from kvref.exactness.selftest.numbers import DTYPES, Numbers
+from kvref.exactness.selftest.numbers import DTYPES, Numbers, elsewhere
 from kvref.exactness.selftest.products import LONGEST, ROW, ROWS, row_trials
 from kvref.exactness.selftest.trial import Job, Trial, on_threads
 
 MASKED = "what is masked behind changes nothing"
+ATTENTION = "a query gets the same whatever other queries, sequences and masked keys there are"
 WINDOW = "a window gives the same result in every sequence"
 PLACES = "a place depends on the numbers added there, in their order, and on nothing else"
 
@@ -55,6 +56,8 @@ def composed_sums(mode: str, device: torch.device, quick: bool) -> Iterator[Job]
         yield name, ROW, norm_trials(partial(under, mode, function), numbers, quick)
     for name, function in SOFTMAXES.items():
         yield name, MASKED, softmax_trials(partial(under, mode, function), numbers, quick)
+    name = "scaled_dot_product_attention"
+    yield name, ATTENTION, attention_trials(partial(under, mode, F.scaled_dot_product_attention), numbers, quick)
     yield "convolution", WINDOW, convolution_trials(mode, numbers, quick)
     for name, scatter in SCATTERS.items() if device.type == "cpu" else ():
         yield name, PLACES, scatter_trials(partial(under, mode, scatter), numbers, quick)
@@ -83,6 +86,31 @@ def softmax_trials(function: Times, numbers: Numbers, quick: bool) -> Iterator[T
             for masked in (1, 63, LONGEST - length):
                 got = function(F.pad(x[:6, :length], (0, masked), value=-torch.inf))
                 yield Trial(f"{dtype}, {length} scores and {masked} masked", got[:, :length], want)
+
+
+def attention_trials(attend: Callable[..., Tensor], numbers: Numbers, quick: bool) -> Iterator[Trial]:
+    """Queries alone and in chunks, as keys grow, in every layout and company, against one causal pass."""
+    lengths = (1, 17, 65, 129) if quick else (1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 129, LONGEST)
+    for dtype, head_dim in product(DTYPES, (8, 33) if quick else (5, 8, 64, 80)):
+        rows = (numbers.random(6, LONGEST * head_dim) * 2.0).to(dtype).view(3, 2, LONGEST, head_dim)
+        q, k, v = rows, rows.roll(1, 0), rows.roll(1, 1).flip(2)
+        visible = torch.ones(LONGEST, LONGEST, dtype=torch.bool, device=q.device).tril()
+        want = attend(q, k, v, visible)
+        for length in lengths:
+            where, past = f"{dtype}, head_dim {head_dim}, {length} keys", slice(length)
+            keys, values, asked = k[:, :, past], v[:, :, past], want[:, :, past]
+            yield Trial(f"{where}, one query", attend(q[:, :, length - 1 : length], keys, values), asked[:, :, -1:])
+            mask = visible[past, past]
+            yield Trial(f"{where}, all queries", attend(q[:, :, past], keys, values, mask), asked)
+            added = torch.zeros(length, length, device=q.device, dtype=dtype).masked_fill(~mask, -torch.inf)
+            chunk = q[:, :, length // 2 : length], keys, values, added[length // 2 :]
+            yield Trial(f"{where}, half of them, mask added", attend(*chunk), asked[:, :, length // 2 :])
+        mask, last, asked = visible[-20:], (q[:, :, -20:], k, v), want[:, :, -20:]
+        yield Trial(f"{dtype}, a sequence alone", attend(*(part[1:2] for part in last), mask), asked[1:2])
+        yield Trial(f"{dtype}, a head alone", attend(*(part[:, 1:] for part in last), mask), asked[:, 1:])
+        yield Trial(f"{dtype}, elsewhere", attend(*(elsewhere(part, 3) for part in last), mask), asked)
+        turned = [part.transpose(1, 2).contiguous().transpose(1, 2) for part in last]
+        yield Trial(f"{dtype}, heads inside", attend(*turned, mask), asked)
 
 
 def convolution_trials(mode: str, numbers: Numbers, quick: bool) -> Iterator[Trial]:
