@@ -11,7 +11,7 @@ class CausalDuringDecode(GPT):
     """The mask that PyTorch's `is_causal=True` means: query i sees keys 0 to i, however long the past is."""
 
     @override
-    def attention_mask(self, past: int, new: int) -> torch.Tensor:
+    def causal_mask(self, past: int, new: int) -> torch.Tensor:
         visible = torch.ones(new, past + new, dtype=torch.bool, device=self.transformer.wpe.weight.device)
         return visible.tril()  # reference: tril(diagonal=past), and none for a single token
 

@@ -4,6 +4,7 @@ import torch
 from typing_extensions import override
 
 from kvref.bug import Bug
+from kvref.cache import Padding
 from kvref.gpt2 import GPT
 
 
@@ -11,7 +12,7 @@ class MissingPositionOffset(GPT):
     """Every generated token sits at position 0."""
 
     @override
-    def position_ids(self, past: int, new: int) -> torch.Tensor:
+    def position_ids(self, past: int, new: int, padding: Padding | None = None) -> torch.Tensor:
         return torch.arange(new, device=self.transformer.wpe.weight.device)  # reference: arange(past, past + new)
 
 

@@ -3,16 +3,16 @@
 from typing_extensions import override
 
 from kvref.bug import Bug
-from kvref.cache import GrowingCache
+from kvref.cache import GrowingCache, Padding
 
 
 class StaleCache(GrowingCache):
     """Every call works on a copy of the first past, and what it appends is lost."""
 
     @override
-    def commit(self, new: int) -> None:
+    def commit(self, new: int, padding: Padding | None = None) -> None:
         if self.length == 0:  # reference: always
-            super().commit(new)
+            super().commit(new, padding)
 
 
 bug = Bug(

@@ -11,8 +11,8 @@ class UnmaskedChunk(GPT):
     """Right for a prefill and for one token; the tokens of a chunk onto a past see each other's future."""
 
     @override
-    def attention_mask(self, past: int, new: int) -> torch.Tensor | None:
-        return None if past else super().attention_mask(past, new)  # reference: a mask for every chunk
+    def causal_mask(self, past: int, new: int) -> torch.Tensor | None:
+        return None if past else super().causal_mask(past, new)  # reference: a mask for every chunk
 
 
 bug = Bug(

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeVar, cast
 
@@ -35,18 +36,25 @@ class Capability(StrEnum):
     BATCH = "batch"
 
     LENGTH = "length"
+    LENGTHS = "lengths"
     KEYS_VALUES = "keys_values"
     BYTES = "bytes"
     TENSORS = "tensors"
     LAYERS = "layers"
+    PREFILL = "prefill"
+    PEEK = "peek"
     CROP = "crop"
+    CROP_ROWS = "crop_rows"
+    REFILL = "refill"
     FORK = "fork"
     REORDER = "reorder"
     RESET = "reset"
+    SAVE = "save"
     POISON = "poison"
     GENERATE = "generate"
     SESSION = "session"
     WITHOUT_MASK = "without_mask"
+    WITH_ALL_HEADS = "with_all_heads"
 
 
 SIZES: dict[Capability, tuple[str, ...]] = {
@@ -154,15 +162,34 @@ class Decoder:
 
     def step(self, cache: Any, tokens: Tokens) -> tuple[Logits, Any]:
         """Logits of every new token, and the handle of the cache with these tokens in it."""
-        answer = self._call("step", cache, tokens)
-        if not isinstance(answer, tuple | list) or len(cast("list[Any]", answer)) != 2:
-            raise Misshapen("step", TypeError("it must give (logits, cache)"))
-        logits, cache = cast("list[Any]", answer)
+        logits, cache = self._pair("step", self._call("step", cache, tokens))
         return self.require_logits("step", tokens, logits), cache
+
+    def prefill(self, cache: Any, tokens: Tokens, padding: Sequence[int]) -> tuple[Logits, Any]:
+        """Logits of the first tokens, and the handle; the first `padding` columns of each row are padding.
+
+        Logits of padding say nothing, and come out as zeros.
+        """
+        answer = self._call("prefill", cache, tokens, list(padding))
+        logits, cache = self._pair("prefill", answer)
+        columns = torch.arange(tokens.size(1), device=tokens.device)
+        hidden = columns < torch.tensor(list(padding), device=tokens.device)[:, None]
+        logits = self.require_logits("prefill", tokens, logits)
+        return logits.masked_fill(hidden.to(logits.device)[:, :, None], 0.0), cache
+
+    def peek(self, cache: Any, tokens: Tokens) -> Logits:
+        """Logits of new tokens that are not kept."""
+        return self.require_logits("peek", tokens, self._call("peek", cache, tokens))
 
     def length(self, cache: Any) -> int:
         """Tokens in the cache."""
         return self._number("length", self._call("length", cache))
+
+    def lengths(self, cache: Any) -> list[int]:
+        """Tokens in each row of the cache; nothing while it is empty and has no rows yet."""
+        return [
+            self._number("lengths", length) for length in self._list("lengths", self._call("lengths", cache), object)
+        ]
 
     def keys_values(self, cache: Any, layer: int) -> tuple[Rows, Rows]:
         """Keys and values of the cached tokens in one layer; `n_layer` says how many layers there are."""
@@ -188,6 +215,23 @@ class Decoder:
     def crop(self, cache: Any, length: int) -> Any:
         """Keep the first `length` tokens."""
         return self._call("crop", cache, length)
+
+    def crop_rows(self, cache: Any, lengths: Sequence[int]) -> Any:
+        """Keep the first tokens of each row, as many as `lengths` says for it."""
+        return self._call("crop_rows", cache, list(lengths))
+
+    def refill(self, cache: Any, row: int, tokens: Tokens) -> tuple[Logits, Any]:
+        """Give a row to another request: logits of its first tokens, `1 new vocab_size`, and the handle."""
+        logits, cache = self._pair("refill", self._call("refill", cache, row, tokens))
+        return self.require_logits("refill", tokens, logits), cache
+
+    def save(self, cache: Any, path: Path) -> None:
+        """Write the cache to a file."""
+        self._call("save", cache, path)
+
+    def restore(self, path: Path) -> Any:
+        """Handle of the cache that was written to a file."""
+        return self._call("restore", path)
 
     def fork(self, cache: Any) -> Any:
         """Handle of an independent copy."""
@@ -219,13 +263,20 @@ class Decoder:
 
     def without_mask(self) -> "Decoder":
         """Give the same weights with every token seeing every other, as a control."""
-        other = self._call("without_mask")
+        return self._related("without_mask", "without its mask")
+
+    def with_all_heads(self) -> "Decoder":
+        """Give the same model with a head of keys and values for each query head: repeated in its weights."""
+        return self._related("with_all_heads", "with repeated heads")
+
+    def _related(self, name: str, described: str) -> "Decoder":
+        other = self._call(name)
         try:
-            control = Decoder(other, f"{self.name} without its mask", self.lens)
+            related = Decoder(other, f"{self.name} {described}", self.lens)
         except TargetError as error:
-            raise Misshapen("without_mask", error) from error
-        control.meter = self.meter
-        return control
+            raise Misshapen(name, error) from error
+        related.meter = self.meter
+        return related
 
     def size(self, name: str) -> Any:
         """Read a size that a capability needs declared: n_layer, n_kv_head, head_dim or dtype."""
@@ -268,6 +319,11 @@ class Decoder:
             raise Misshapen(call, TypeError(f"logits must be {self.logits_dtype} as before, not {logits.dtype}"))
         return logits
 
+    def _pair(self, call: str, answer: Any) -> list[Any]:
+        if not isinstance(answer, tuple | list) or len(cast("list[Any]", answer)) != 2:
+            raise Misshapen(call, TypeError("it must give (logits, cache)"))
+        return cast("list[Any]", answer)
+
     def _number(self, call: str, answer: Any) -> int:
         if isinstance(answer, int) or (isinstance(answer, Tensor) and answer.numel() == 1):
             return int(answer)
@@ -298,5 +354,7 @@ def offers(implementation: Implementation, capability: Capability) -> bool:
     """Whether an implementation has what a capability asks for; a submodule of that name is not a method."""
     if capability is Capability.BATCH:
         return getattr(implementation, "max_batch", None) != 1
+    if capability is Capability.SAVE and not callable(getattr(implementation, "restore", None)):
+        return False
     found = getattr(implementation, capability, None)
     return callable(found) and not isinstance(found, nn.Module | type)

@@ -13,7 +13,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from kvref import weights
-from kvref.cache import Cache, GrowingCache, Rows, StaticCache
+from kvref.cache import Cache, GrowingCache, Padding, Rows, StaticCache
 from kvref.gpt2 import GPT, GPTConfig
 from kvref.protocol import Logits, Tokens
 from kvref.scaling import Cached, Full, measure
@@ -202,7 +202,7 @@ class MasksTheWholeBuffer(GPT):
     """The mask is as wide as the buffer."""
 
     @override
-    def attention_mask(self, past: int, new: int) -> Tensor:
+    def causal_mask(self, past: int, new: int) -> Tensor:
         return torch.ones(new, self.config.block_size, dtype=torch.bool).tril(diagonal=past)
 
 
@@ -210,7 +210,7 @@ class TopLeft(GPT):
     """Chunks onto a past get the mask that `is_causal=True` means."""
 
     @override
-    def attention_mask(self, past: int, new: int) -> Tensor | None:
+    def causal_mask(self, past: int, new: int) -> Tensor | None:
         return None if new == 1 else torch.ones(new, past + new, dtype=torch.bool).tril()
 
 
@@ -221,23 +221,23 @@ class Padded(GPT):
     """Sees `PAD` tokens of padding on the left, and neither attends to them nor counts them."""
 
     @override
-    def position_ids(self, past: int, new: int) -> Tensor:
-        return (super().position_ids(past, new) - PAD).clamp_min(0)
+    def position_ids(self, past: int, new: int, padding: Padding | None = None) -> Tensor:
+        return (super().position_ids(past, new, padding) - PAD).clamp_min(0)
 
     @override
-    def attention_mask(self, past: int, new: int) -> Tensor:
+    def attention_mask(self, past: int, new: int, padding: Padding | None = None) -> Tensor:
         visible = torch.ones(new, past + new, dtype=torch.bool).tril(diagonal=past)
-        padding = torch.arange(past + new) < PAD
+        hidden = torch.arange(past + new) < PAD
         # Padding sees itself, so that no row is without a key.
-        return (visible & ~padding) | torch.eye(past + new, dtype=torch.bool)[past:]
+        return (visible & ~hidden) | torch.eye(past + new, dtype=torch.bool)[past:]
 
 
 class CountsPadding(Padded):
     """Positions are right in the prefill, and count the padding afterwards."""
 
     @override
-    def position_ids(self, past: int, new: int) -> Tensor:
-        return GPT.position_ids(self, past, new) if past else super().position_ids(past, new)
+    def position_ids(self, past: int, new: int, padding: Padding | None = None) -> Tensor:
+        return GPT.position_ids(self, past, new) if past else super().position_ids(past, new, padding)
 
 
 def padded(seed: int, kind: type[GPT]) -> Pair:

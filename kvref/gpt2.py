@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from kvref.cache import Cache, GrowingCache
+from kvref.cache import Cache, GrowingCache, Padding
 from kvref.errors import ConfigError, ContextOverflow
 
 
@@ -25,7 +25,10 @@ from kvref.errors import ConfigError, ContextOverflow
 class GPTConfig:
     """The shape of a GPT-2. The defaults are GPT-2 small, 124 M parameters.
 
-    Raises `ConfigError` for a size below one, or heads that do not divide the width.
+    `n_kv_head` are the heads of keys and values, each of which serves as many query heads (None: one for each). GPT-2
+    has as many; fewer are grouped-query attention (Ainslie et al., arXiv:2305.13245), and one is multi-query.
+
+    Raises `ConfigError` for a size below one, or heads that do not divide what they share.
     """
 
     block_size: int = 1024
@@ -33,15 +36,25 @@ class GPTConfig:
     n_layer: int = 12
     n_head: int = 12
     n_embd: int = 768
+    n_kv_head: int | None = None
 
     def __post_init__(self) -> None:
         for name, size in vars(self).items():
-            if size < 1:
+            if size is not None and size < 1:
                 raise ConfigError(f"{name} is {size}; it must be at least 1")
         if self.n_embd % self.n_head:
             raise ConfigError(
                 f"n_head {self.n_head} does not divide n_embd {self.n_embd}; every head needs the same width"
             )
+        if self.n_head % self.kv_heads:
+            raise ConfigError(
+                f"n_kv_head {self.kv_heads} does not divide n_head {self.n_head}; each must serve as many query heads"
+            )
+
+    @property
+    def kv_heads(self) -> int:
+        """Heads of keys and values."""
+        return self.n_head if self.n_kv_head is None else self.n_kv_head
 
     @property
     def head_dim(self) -> int:
@@ -62,14 +75,15 @@ class CausalSelfAttention(nn.Module):
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
-        self.n_head = config.n_head
-        self.c_attn = nn.Linear(config.n_embd, 3 * config.n_embd)
+        self.n_head, self.head_dim = config.n_head, config.head_dim
+        self.widths = [config.n_embd, config.kv_heads * config.head_dim, config.kv_heads * config.head_dim]
+        self.c_attn = nn.Linear(config.n_embd, sum(self.widths))
         self.c_proj = nn.Linear(config.n_embd, config.n_embd)
 
     def forward(
         self,
         x: Float[Tensor, "batch new n_embd"],
-        mask: Bool[Tensor, "new total"] | None,
+        mask: Bool[Tensor, "*batch new total"] | None,
         cache: Cache,
         layer: int,
     ) -> Float[Tensor, "batch new n_embd"]:
@@ -78,18 +92,28 @@ class CausalSelfAttention(nn.Module):
         The cache takes the new keys and values, and gives them back behind those of the past. Queries stay out of it: a
         query is used in the pass that makes it and never again.
         """
-        q, k, v = (self.split_heads(part) for part in self.c_attn(x).chunk(3, dim=-1))
-        k, v = cache.append(layer, k, v)
+        q, k, v = (self.split_heads(part) for part in self.c_attn(x).split(self.widths, dim=-1))
+        k, v = (self.repeat_heads(part) for part in cache.append(layer, k, v))
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         return self.c_proj(self.merge_heads(y))
 
-    def split_heads(self, x: Float[Tensor, "batch new n_embd"]) -> Float[Tensor, "batch n_head new head_dim"]:
+    def split_heads(self, x: Float[Tensor, "batch new width"]) -> Float[Tensor, "batch heads new head_dim"]:
         """Cut the width into heads.
 
-        The view must cut the last axis and only then swap axes: `view(batch, n_head, new, head_dim)` has the
+        The view must cut the last axis and only then swap axes: `view(batch, heads, new, head_dim)` has the
         right shape too, and is even right for one token, but it mixes heads with time.
         """
-        return x.view(x.size(0), x.size(1), self.n_head, -1).transpose(1, 2)
+        return x.view(x.size(0), x.size(1), -1, self.head_dim).transpose(1, 2)
+
+    def repeat_heads(
+        self, x: Float[Tensor, "batch kv_heads seq head_dim"]
+    ) -> Float[Tensor, "batch n_head seq head_dim"]:
+        """Give each query head its head of keys or values, neighbours the same one: 0 0 1 1.
+
+        Tiled, 0 1 0 1, the shape is the same, and most heads look at another's keys. Only the cache holds them once.
+        """
+        groups = self.n_head // x.size(1)
+        return x if groups == 1 else x.repeat_interleave(groups, dim=1)
 
     def merge_heads(self, y: Float[Tensor, "batch n_head new head_dim"]) -> Float[Tensor, "batch new n_embd"]:
         """Put the heads side by side again."""
@@ -122,7 +146,7 @@ class Block(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "batch new n_embd"],
-        mask: Bool[Tensor, "new total"] | None,
+        mask: Bool[Tensor, "*batch new total"] | None,
         cache: Cache,
         layer: int,
     ) -> Float[Tensor, "batch new n_embd"]:
@@ -151,24 +175,33 @@ class GPT(nn.Module):
         self.transformer = Transformer(config)
 
     def forward(
-        self, tokens: Int[Tensor, "batch new"], cache: Cache | None = None
+        self,
+        tokens: Int[Tensor, "batch new"],
+        cache: Cache | None = None,
+        padding: Padding | None = None,
+        commit: bool = True,
     ) -> tuple[Float[Tensor, "batch new vocab_size"], Cache]:
         """Logits of every new token, and the cache with these tokens in it.
 
-        Without a cache the tokens are the whole sequence, and they come back in a new growing cache. Raises
-        `ContextOverflow` or `CacheFull` before anything is written, and what was cached stays usable. The cache counts
-        the new tokens as past only at the end, by `commit`.
+        Without a cache the tokens are the whole sequence, and they come back in a new growing cache. Prompts of
+        different lengths are filled up at the left, and `padding` counts these tokens in each row; it is given with the
+        first tokens, and the cache remembers it. Without `commit` the cache stays as it was.
+
+        Raises `ContextOverflow` or `CacheFull` before anything is written, and what was cached stays usable. The cache
+        counts the new tokens as past only at the end, by `commit`.
         """
         cache = GrowingCache() if cache is None else cache
         past, new = cache.length, tokens.size(1)
         self.require_room(past, new)
         cache.reserve(new)
-        mask = self.attention_mask(past, new)
-        x = self.transformer.wte(tokens) + self.transformer.wpe(self.position_ids(past, new))
+        padding = cache.padding if past else padding
+        mask = self.attention_mask(past, new, padding)
+        x = self.transformer.wte(tokens) + self.transformer.wpe(self.position_ids(past, new, padding))
         for layer, block in enumerate(self.transformer.h):
             x = block(x, mask, cache, layer)
         logits = self.lm_head(self.transformer.ln_f(x))
-        cache.commit(new)
+        if commit:
+            cache.commit(new, padding)
         return logits, cache
 
     def require_room(self, past: int, new: int) -> None:
@@ -183,15 +216,25 @@ class GPT(nn.Module):
                 f"{self.config.block_size} in all: crop or reset the cache"
             )
 
-    def position_ids(self, past: int, new: int) -> Int[Tensor, " new"]:
+    def position_ids(self, past: int, new: int, padding: Padding | None = None) -> Int[Tensor, "*batch new"]:
         """Positions of the new tokens: they go on where the past ends.
 
-        Counting from 0 in every call puts each generated token at position 0.
+        Counting from 0 in every call puts each generated token at position 0. A padded row has fewer tokens than the
+        cache has columns, so its positions are its own; those of the padding itself do not matter.
         """
-        return torch.arange(past, past + new, device=self.transformer.wpe.weight.device)
+        columns = torch.arange(past, past + new, device=self.transformer.wpe.weight.device)
+        return columns if padding is None else (columns - padding[:, None]).clamp(min=0)
 
-    def attention_mask(self, past: int, new: int) -> Bool[Tensor, "new total"] | None:
-        """Which keys each new token may see (True): the whole past, the new tokens up to itself, none behind it.
+    def attention_mask(self, past: int, new: int, padding: Padding | None) -> Bool[Tensor, "*batch new total"] | None:
+        """Which keys each new token may see (True); None if it may see all that there are."""
+        causal = self.causal_mask(past, new)
+        if padding is None:
+            return causal
+        tokens = self.padding_mask(past + new, padding)
+        return tokens if causal is None else causal & tokens
+
+    def causal_mask(self, past: int, new: int) -> Bool[Tensor, "new total"] | None:
+        """Each new token sees the whole past, the new tokens up to itself, and none behind it.
 
         A prefill (no past) has the square causal mask, and a single token needs no mask, since everything there
         is its past. Several tokens onto a past need the same triangle **at the lower right**, behind `past`
@@ -203,6 +246,11 @@ class GPT(nn.Module):
             return None
         visible = torch.ones(new, past + new, dtype=torch.bool, device=self.transformer.wpe.weight.device)
         return visible.tril(diagonal=past)
+
+    def padding_mask(self, total: int, padding: Padding) -> Bool[Tensor, "batch 1 1 total"]:
+        """No token sees padding: its keys are in the cache like others, so each call hides it, not the first alone."""
+        columns = torch.arange(total, device=padding.device)
+        return (columns >= padding[:, None])[:, None, None]
 
     def lm_head(self, x: Float[Tensor, "batch new n_embd"]) -> Float[Tensor, "batch new vocab_size"]:
         """Logits: the token embedding serves as output matrix too."""

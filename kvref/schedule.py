@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, get_args
 
 from kvref.errors import ScheduleError
 
@@ -41,6 +41,99 @@ class Extend:
 
     def __str__(self) -> str:
         return f"extend cache {self.cache} by {count(len(self.tokens[0]), 'token')}{show(self.tokens)}"
+
+
+@dataclass(frozen=True)
+class Prefill:
+    """The first tokens of every row, not as many in each: filled up at the left with the token `pad`.
+
+    `padding` counts the columns that even the longest row is filled up by.
+    """
+
+    tokens: tuple[Row, ...]
+    padding: int = 0
+    pad: int = 0
+    cache: int = 0
+
+    def __str__(self) -> str:
+        lengths = ", ".join(str(len(row)) for row in self.tokens)
+        more = f" and {count(self.padding, 'more column')}" if self.padding else ""
+        return f"prefill cache {self.cache} with {lengths} tokens, padded with {self.pad}{more}{show(self.tokens)}"
+
+    @property
+    def width(self) -> int:
+        """Columns, padding included."""
+        return self.padding + max(len(row) for row in self.tokens)
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """Columns of padding in each row."""
+        return tuple(self.width - len(row) for row in self.tokens)
+
+    @property
+    def padded(self) -> tuple[Row, ...]:
+        """The tokens with their padding."""
+        return tuple((self.pad,) * (self.width - len(row)) + row for row in self.tokens)
+
+
+@dataclass(frozen=True)
+class Peek:
+    """The logits of tokens that are not to be kept: the cache stays as it was."""
+
+    tokens: tuple[Row, ...]
+    cache: int = 0
+
+    def __str__(self) -> str:
+        return (
+            f"look at {count(len(self.tokens[0]), 'token')} behind cache {self.cache}, kept as it is{show(self.tokens)}"
+        )
+
+
+@dataclass(frozen=True)
+class Abort:
+    """Tokens whose pass dies when it reaches a layer: the cache stays as it was."""
+
+    tokens: tuple[Row, ...]
+    layer: int = 0
+    cache: int = 0
+
+    def __str__(self) -> str:
+        tokens = count(len(self.tokens[0]), "token")
+        return f"extend cache {self.cache} by {tokens}, but fail in layer {self.layer}{show(self.tokens)}"
+
+
+@dataclass(frozen=True)
+class CropRows:
+    """Keep the first tokens of each row, another number in each, as when drafts are accepted in part."""
+
+    lengths: tuple[int, ...]
+    cache: int = 0
+
+    def __str__(self) -> str:
+        return f"crop the rows of cache {self.cache} to {list(self.lengths)} tokens"
+
+
+@dataclass(frozen=True)
+class Refill:
+    """Give a row to another request, which begins with these tokens; the other rows stay."""
+
+    row: int
+    tokens: Row
+    cache: int = 0
+
+    def __str__(self) -> str:
+        tokens = count(len(self.tokens), "token")
+        return f"give row {self.row} of cache {self.cache} to a request of {tokens}{show((self.tokens,))}"
+
+
+@dataclass(frozen=True)
+class Restore:
+    """Save to a file, and go on from what is read back."""
+
+    cache: int = 0
+
+    def __str__(self) -> str:
+        return f"save cache {self.cache}, and restore it"
 
 
 @dataclass(frozen=True)
@@ -107,23 +200,49 @@ class Poison:
         return f"fill the free slots of cache {self.cache} with {self.value}"
 
 
-Op = Start | Extend | Crop | Fork | Reorder | Reset | Overflow | Poison
-OPS: dict[str, type[Op]] = {
-    op.__name__.lower(): op for op in (Start, Extend, Crop, Fork, Reorder, Reset, Overflow, Poison)
-}
+Given = Prefill | Extend
+"""Operations that put tokens into every row."""
+
+Rejected = Overflow | Peek | Abort
+"""Operations with tokens for every row that are not kept."""
+
+Change = Given | Rejected | Crop | CropRows | Refill | Reorder | Reset | Restore | Poison
+"""Operations on one cache."""
+
+Op = Start | Fork | Change
+OPS: dict[str, type[Op]] = {op.__name__.lower(): op for op in get_args(Op)}
 
 
 @dataclass(frozen=True)
 class Content:
-    """What must be in one cache: the tokens of each row, and the room it was started with."""
+    """What must be in one cache: the tokens of each row, and the room it was started with.
+
+    `padding` counts the columns that even the longest row does not use.
+    """
 
     rows: tuple[Row, ...]
     capacity: int | None = None
+    padding: int = 0
 
     @property
     def length(self) -> int:
+        """Tokens in the longest row."""
+        return max(self.lengths)
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
         """Tokens in each row."""
-        return len(self.rows[0])
+        return tuple(len(row) for row in self.rows)
+
+    @property
+    def width(self) -> int:
+        """Columns that the rows take, all ending in the same one."""
+        return self.padding + self.length
+
+    @property
+    def ragged(self) -> bool:
+        """Whether there is padding in any row."""
+        return min(self.lengths) < self.width
 
 
 Contents = tuple[Content, ...]
@@ -184,16 +303,20 @@ class Schedule:
 
 
 def alone(schedule: Schedule, row: int) -> Schedule:
-    """The same schedule for one row of each batch. It must not reorder, since then rows have no fixed place."""
+    """The same schedule for one row of each batch, without padding. Rows must have a fixed place in it."""
     ops: list[Op] = []
     for op in schedule.ops:
         match op:
             case Start():
                 ops.append(Start(1, op.capacity))
-            case Extend() | Overflow():
+            case Extend() | Overflow() | Peek() | Abort():
                 ops.append(replace(op, tokens=(op.tokens[row],)))
-            case Reorder():
-                raise ScheduleError("a row of a schedule that reorders has no fixed place")
+            case Prefill(tokens, cache=cache):
+                ops.append(Extend((tokens[row],), cache))
+            case CropRows(lengths, cache):
+                ops.append(Crop(lengths[row], cache))
+            case Reorder() | Refill():
+                raise ScheduleError("a row of a schedule that gives rows to others has no fixed place")
             case _:
                 ops.append(op)
     return Schedule(tuple(ops))
@@ -226,32 +349,47 @@ def apply(op: Op, state: Contents) -> Contents:
     return (*state[: op.cache], change(op, content), *state[op.cache + 1 :])
 
 
-def change(op: Extend | Crop | Reorder | Reset | Overflow | Poison, content: Content) -> Content:
+def change(op: Change, content: Content) -> Content:
     """What is in the one cache that an operation is about, after it."""
+    rows, capacity = content.rows, content.capacity
+    if isinstance(op, Prefill | Extend | Overflow | Peek | Abort):
+        require_fitting(op, content)
     match op:
+        case Prefill(tokens, padding):
+            return Content(tokens, capacity, padding)
         case Extend(tokens):
-            require_fitting(tokens, content)
-            room = content.capacity is None or content.length + len(tokens[0]) <= content.capacity
-            require(room, f"a cache with room for {content.capacity} tokens cannot take them")
-            rows = tuple(past + new for past, new in zip(content.rows, tokens, strict=True))
-            return Content(rows, content.capacity)
-        case Overflow(tokens):
-            require_fitting(tokens, content)
-            return content
+            longer = tuple(past + new for past, new in zip(rows, tokens, strict=True))
+            return Content(longer, capacity, content.padding)
         case Crop(length):
-            require(0 <= length <= content.length, f"the cache has {count(content.length, 'token')}")
-            return Content(tuple(row[:length] for row in content.rows), content.capacity)
-        case Reorder(rows):
-            require(len(rows) >= 1, "at least one row must stay")
-            require(
-                all(0 <= row < len(content.rows) for row in rows),
-                f"the rows are 0 to {len(content.rows) - 1}",
-            )
-            return Content(tuple(content.rows[row] for row in rows), content.capacity)
+            require(0 <= length <= min(content.lengths), f"the shortest row has {count(min(content.lengths), 'token')}")
+            return Content(tuple(row[:length] for row in rows), capacity)
+        case CropRows(lengths):
+            require(len(lengths) == len(rows), f"{count(len(lengths), 'length')} for {count(len(rows), 'row')}")
+            fits = all(0 <= kept <= length for kept, length in zip(lengths, content.lengths, strict=True))
+            require(fits, f"the rows have {list(content.lengths)} tokens")
+            return Content(tuple(row[:kept] for row, kept in zip(rows, lengths, strict=True)), capacity)
+        case Refill(row, tokens):
+            return refilled(content, row, tokens)
+        case Reorder(order):
+            require(len(order) >= 1, "at least one row must stay")
+            require(all(0 <= row < len(rows) for row in order), f"the rows are 0 to {len(rows) - 1}")
+            kept = tuple(rows[row] for row in order)
+            return Content(kept, capacity, content.width - max(map(len, kept)))
         case Reset():
-            return Content(((),) * len(content.rows), content.capacity)
-        case Poison():
+            return Content(((),) * len(rows), capacity)
+        case Overflow() | Peek() | Abort() | Restore() | Poison():
             return content
+
+
+def refilled(content: Content, row: int, tokens: Row) -> Content:
+    """What is in a cache after one of its rows has a new occupant."""
+    require(0 <= row < len(content.rows), f"the rows are 0 to {len(content.rows) - 1}")
+    require(len(tokens) >= 1 and min(tokens) >= 0, "at least one token is needed, a number from 0 up")
+    require(content.length > 0, "a row of an empty cache is not taken yet")
+    width = max(content.width, len(tokens))
+    require_room(width, content)
+    rows = (*content.rows[:row], tokens, *content.rows[row + 1 :])
+    return Content(rows, content.capacity, width - max(map(len, rows)))
 
 
 def require(holds: bool, otherwise: str) -> None:
@@ -260,12 +398,28 @@ def require(holds: bool, otherwise: str) -> None:
         raise ScheduleError(otherwise)
 
 
-def require_fitting(tokens: Sequence[Row], content: Content) -> None:
-    """Tokens must come for every row, as many for each, and at least one."""
+def require_fitting(op: Given | Rejected, content: Content) -> None:
+    """Tokens must come for every row, at least one, as many for each but in a prefill, and there must be room."""
+    tokens = op.tokens
     require(len(tokens) == len(content.rows), f"{count(len(tokens), 'row')} for a cache of {len(content.rows)}")
-    require(len({len(row) for row in tokens}) == 1, "every row must get the same number of tokens")
-    require(len(tokens[0]) >= 1, "at least one token is needed")
+    require(min(map(len, tokens)) >= 1, "at least one token is needed")
     require(all(token >= 0 for row in tokens for token in row), "a token is a number from 0 up")
+    if isinstance(op, Prefill):
+        require(content.width == 0, "a prefill needs an empty cache")
+        require(op.padding >= 0 and op.pad >= 0, "padding is some columns of some token, numbers from 0 up")
+        require_room(op.width, content)
+        return
+    require(len({len(row) for row in tokens}) == 1, "every row must get the same number of tokens")
+    if not isinstance(op, Overflow):
+        require_room(content.width + len(tokens[0]), content)
+
+
+def require_room(width: int, content: Content) -> None:
+    """So many columns must fit."""
+    require(
+        content.capacity is None or width <= content.capacity,
+        f"a cache with room for {content.capacity} tokens cannot take them",
+    )
 
 
 def read_op(data: dict[str, Any]) -> Op:
@@ -276,10 +430,12 @@ def read_op(data: dict[str, Any]) -> Op:
     kind = OPS[name]
     if unknown := data.keys() - {field.name for field in fields(kind)}:
         raise ScheduleError(f"operation {name!r} has no {', '.join(sorted(unknown))}")
-    if "tokens" in data:
+    if name == "refill":
+        data["tokens"] = tuple(int(token) for token in data["tokens"])
+    elif "tokens" in data:
         data["tokens"] = tuple(tuple(int(token) for token in row) for row in data["tokens"])
-    if name == "reorder":
-        data["rows"] = tuple(int(row) for row in data["rows"])
+    for numbers in data.keys() & {"rows", "lengths"} if name in ("reorder", "croprows") else ():
+        data[numbers] = tuple(int(number) for number in data[numbers])
     if "value" in data:
         value = float(data["value"])
         # One NaN object, since NaN equals only itself, and two schedules that print alike should be equal.

@@ -2,8 +2,10 @@
 
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -15,15 +17,21 @@ from kvref.cache import Rows
 from kvref.decoder import Capability, Decoder, DecoderRaised, Misshapen
 from kvref.protocol import Logits, Tokens
 from kvref.schedule import (
+    Abort,
     Content,
     Crop,
+    CropRows,
     Extend,
     Fork,
     Op,
     Overflow,
+    Peek,
     Poison,
+    Prefill,
+    Refill,
     Reorder,
     Reset,
+    Restore,
     Row,
     Schedule,
     Start,
@@ -57,13 +65,30 @@ class Step:
 
     @property
     def new(self) -> int:
-        """Tokens that this step added to each row."""
-        return len(self.op.tokens[0]) if isinstance(self.op, Extend) else 0
+        """Columns that this step added to the rows."""
+        match self.op:
+            case Extend(tokens):
+                return len(tokens[0])
+            case Prefill():
+                return self.op.width
+            case _:
+                return 0
 
     @property
     def past(self) -> int:
-        """Tokens that were in each row before the new ones."""
-        return self.content.length - self.new
+        """Columns that were there before the new ones."""
+        return self.content.width - self.new
+
+    @property
+    def answered(self) -> tuple[Row, ...]:
+        """The sequences that the logits of this step are about, each up to its last token; a batch of them."""
+        match self.op:
+            case Refill(row):
+                return (self.content.rows[row],)
+            case Peek(tokens):
+                return tuple(past + new for past, new in zip(self.content.rows, tokens, strict=True))
+            case _:
+                return self.content.rows
 
     def keys_values(self) -> Layers | None:
         """Keys and values in the cache, layer by layer; None while it is empty, or where the decoder shows none."""
@@ -93,8 +118,16 @@ def play(decoder: Decoder, schedule: Schedule) -> Iterator[Step]:
                 handles.append(decoder.fork(handles[op.cache]))
             elif isinstance(op, Extend):
                 logits, handles[op.cache] = decoder.step(handles[op.cache], as_tensor(op.tokens, decoder))
-            elif isinstance(op, Overflow):
-                refusal = try_overflow(decoder, handles, op)
+            elif isinstance(op, Prefill):
+                tokens = as_tensor(op.padded, decoder)
+                logits, handles[op.cache] = decoder.prefill(handles[op.cache], tokens, op.columns)
+            elif isinstance(op, Peek):
+                logits = decoder.peek(handles[op.cache], as_tensor(op.tokens, decoder))
+            elif isinstance(op, Refill):
+                tokens = as_tensor([op.tokens], decoder)
+                logits, handles[op.cache] = decoder.refill(handles[op.cache], op.row, tokens)
+            elif isinstance(op, Overflow | Abort):
+                refusal = try_step(decoder, handles, op)
             else:
                 handles[op.cache] = rearrange(decoder, handles[op.cache], op)
         except DecoderRaised as error:
@@ -104,11 +137,17 @@ def play(decoder: Decoder, schedule: Schedule) -> Iterator[Step]:
         yield Step(decoder, index, op, number, handles[number], contents[number], logits, refusal)
 
 
-def rearrange(decoder: Decoder, handle: Any, op: Crop | Reorder | Reset | Poison) -> Any:
+def rearrange(decoder: Decoder, handle: Any, op: Crop | CropRows | Reorder | Reset | Restore | Poison) -> Any:
     """Do an operation that runs no token."""
     match op:
         case Crop(length):
             return decoder.crop(handle, length)
+        case CropRows(lengths):
+            return decoder.crop_rows(handle, lengths)
+        case Restore():
+            with TemporaryDirectory() as folder:
+                decoder.save(handle, Path(folder) / "cache")
+                return decoder.restore(Path(folder) / "cache")
         case Reorder(rows):
             return decoder.reorder(handle, rows)
         case Reset():
@@ -117,16 +156,36 @@ def rearrange(decoder: Decoder, handle: Any, op: Crop | Reorder | Reset | Poison
             return decoder.poison(handle, value)
 
 
-def try_overflow(decoder: Decoder, handles: list[Any], op: Overflow) -> BaseException | None:
-    """Step with tokens that do not fit, and give the exception that refused them, if any did."""
+def try_step(decoder: Decoder, handles: list[Any], op: Overflow | Abort) -> BaseException | None:
+    """Step with tokens that do not fit, or whose pass dies half-way, and give the exception that ended it, if any."""
     try:
-        _, handles[op.cache] = decoder.step(handles[op.cache], as_tensor(op.tokens, decoder))
+        with failing_in(decoder, op.layer) if isinstance(op, Abort) else nullcontext():
+            _, handles[op.cache] = decoder.step(handles[op.cache], as_tensor(op.tokens, decoder))
     except Misshapen:
         # It took the tokens, and gave fewer rows of logits for them, say.
         return None
     except DecoderRaised as refusal:
         return refusal.error
     return None
+
+
+class Interrupted(Exception):
+    """A pass that was made to die: what memory running out, or a user who stops, does."""
+
+
+@contextmanager
+def failing_in(decoder: Decoder, layer: int) -> Generator[None]:
+    """While it is active, a pass that reaches a layer dies there."""
+    modules = decoder.layers()
+
+    def die(*_: object) -> None:
+        raise Interrupted(f"the pass was made to fail in layer {layer}")
+
+    hook = modules[layer % len(modules)].register_forward_pre_hook(die)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 def as_tensor(rows: Iterable[Sequence[int]], decoder: Decoder) -> Tokens:
@@ -201,18 +260,29 @@ class Uncached:
 
     def __init__(self, decoder: Decoder, schedule: Schedule) -> None:
         self.decoder = decoder
-        self.sequences = longest(row for _, state in schedule for content in state for row in content.rows)
+        states = [content.rows for _, state in schedule for content in state]
+        self.sequences = longest(row for rows in [*states, *peeked(schedule)] for row in rows)
         self._passes: dict[Row, Logits] = {}
 
     def logits(self, step: Step) -> Logits:
-        """What the logits of this step have to be."""
-        return torch.stack([self._row(row)[step.past :] for row in step.content.rows])
+        """What the logits of this step have to be; zeros where they are of padding."""
+        assert step.logits is not None
+        new = step.logits.size(1)
+        rows = [self._row(row)[-new:] for row in step.answered]
+        return torch.stack([torch.cat([row.new_zeros(new - len(row), row.size(1)), row]) for row in rows])
 
     def _row(self, row: Row) -> Tensor:
         whole = next(sequence for sequence in self.sequences if sequence[: len(row)] == row)
         if whole not in self._passes:
             self._passes[whole] = self.decoder.full(as_tensor([whole], self.decoder))
         return self._passes[whole][0, : len(row)]
+
+
+def peeked(schedule: Schedule) -> Iterator[list[Row]]:
+    """The sequences whose logits are asked for without keeping them."""
+    for op, state in schedule:
+        if isinstance(op, Peek):
+            yield [past + new for past, new in zip(state[op.cache].rows, op.tokens, strict=True)]
 
 
 def first_rows(layers: Layers, length: int) -> FirstLayers:

@@ -6,15 +6,19 @@ and a wrong position by less. Loud weights make attention peaked, keys unlike va
 
 import json
 import math
+from collections.abc import Iterable
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from kvref.errors import CheckpointError, ConfigError
-from kvref.gpt2 import GPT, GPTConfig
+from kvref.gpt2 import GPT, Block, GPTConfig
+
+Blocks = Iterable[Block]
 
 GAIN = 1.2
 """Standard deviation of what a linear layer gives for an input of unit variance.
@@ -91,6 +95,26 @@ def loudness(module: nn.Module) -> list[tuple[Tensor, float, float]]:
             return []
 
 
+def with_all_heads(model: GPT) -> GPT:
+    """Give the same model with a head of keys and values for each query head, repeated in its weights."""
+    config = model.config
+    all_heads = empty_model(replace(config, n_kv_head=None), model.transformer.wte.weight.dtype, "meta", type(model))
+    kept = {name: weight for name, weight in model.state_dict().items() if ".c_attn." not in name}
+    all_heads.load_state_dict(kept, strict=False, assign=True)
+    pairs = zip(cast("Blocks", model.transformer.h), cast("Blocks", all_heads.transformer.h), strict=True)
+    for shared, attention in ((one.attn, other.attn) for one, other in pairs):
+        for name, part in shared.c_attn.named_parameters():
+            queries, *keys_values = torch.split(part, shared.widths)
+            heads = [
+                rows.view(config.kv_heads, config.head_dim, *rows.shape[1:])
+                .repeat_interleave(config.n_head // config.kv_heads, dim=0)
+                .flatten(0, 1)
+                for rows in keys_values
+            ]
+            setattr(attention.c_attn, name, nn.Parameter(torch.cat([queries, *heads]), requires_grad=False))
+    return all_heads
+
+
 def load(name: str, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> GPT:
     """Load a GPT-2 checkpoint of Hugging Face's form, from a directory or from the hub by name.
 
@@ -121,13 +145,20 @@ def load(name: str, dtype: torch.dtype = torch.float32, device: torch.device | s
 
 
 def save(model: GPT, directory: str | Path) -> None:
-    """Write a checkpoint that `load` and transformers' `GPT2LMHeadModel.from_pretrained` read."""
+    """Write a checkpoint that `load` and transformers' `GPT2LMHeadModel.from_pretrained` read.
+
+    Raises `CheckpointError` for a model whose heads share keys and values.
+    """
     from safetensors.torch import save_file  # pyright: ignore[reportUnknownVariableType] - paths untyped there
 
+    if model.config.kv_heads != model.config.n_head:
+        raise CheckpointError(
+            "GPT-2 has a head of keys and values for each query head; a checkpoint cannot say otherwise"
+        )
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     sizes = vars(model.config) | {"n_positions": model.config.block_size}
-    del sizes["block_size"]
+    del sizes["block_size"], sizes["n_kv_head"]
     config = {
         "architectures": ["GPT2LMHeadModel"],
         **FIXED,

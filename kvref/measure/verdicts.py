@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from kvref import weights
 from kvref.bug import catalogue
-from kvref.cache import Cache, GrowingCache, Rows, StaticCache
+from kvref.cache import Cache, GrowingCache, Padding, Rows, StaticCache
 from kvref.disputes import ScalesByHeadDim, ScalesValues, StaleKey, StoresBfloat16, TopLeft, chunks, same_weights
 from kvref.gpt2 import GPT, GPTConfig
 from kvref.protocol import Logits, Tokens
@@ -79,7 +79,7 @@ class StandsOneTooFar(GPT):
     """Positions of decoded tokens are off by one."""
 
     @override
-    def position_ids(self, past: int, new: int) -> Tensor:
+    def position_ids(self, past: int, new: int, padding: Padding | None = None) -> Tensor:
         shift = 1 if past and past + new < self.config.block_size else 0
         return super().position_ids(past + shift, new)
 

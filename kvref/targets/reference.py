@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 
 import torch
+from safetensors.torch import load_file, save_file  # pyright: ignore[reportUnknownVariableType] - paths untyped
 from torch import Tensor, nn
 from typing_extensions import override
 
@@ -24,11 +26,12 @@ SHAPES = (
     GPTConfig(block_size=8, vocab_size=7, n_layer=1, n_head=1, n_embd=4),
     GPTConfig(block_size=12, vocab_size=13, n_layer=2, n_head=2, n_embd=8),
     GPTConfig(block_size=16, vocab_size=17, n_layer=2, n_head=3, n_embd=15),
-    GPTConfig(block_size=9, vocab_size=11, n_layer=3, n_head=4, n_embd=8),
+    GPTConfig(block_size=9, vocab_size=11, n_layer=3, n_head=4, n_embd=8, n_kv_head=1),
+    GPTConfig(block_size=20, vocab_size=19, n_layer=2, n_head=4, n_embd=16, n_kv_head=2),
     GPTConfig(block_size=24, vocab_size=BYTE_VOCAB, n_layer=2, n_head=2, n_embd=16),
 )
 """Tiny shapes find the bugs that big ones have, sooner and smaller: one layer and several, odd widths, more heads than
-head dims and fewer, a vocabulary that text fits into."""
+head dims and fewer, heads that share keys and values, a vocabulary that text fits into."""
 
 SEEDS = 3
 """Sets of weights for each shape."""
@@ -43,7 +46,7 @@ class GrowingDecoder:
         config = model.config
         self.model, self.cache_class = model, cache_class
         self.vocab_size, self.block_size = config.vocab_size, config.block_size
-        self.n_layer, self.n_kv_head, self.head_dim = config.n_layer, config.n_head, config.head_dim
+        self.n_layer, self.n_kv_head, self.head_dim = config.n_layer, config.kv_heads, config.head_dim
         self.dtype, self.device = model.transformer.wte.weight.dtype, model.transformer.wte.weight.device
 
     def full(self, tokens: Tokens) -> Logits:
@@ -59,9 +62,21 @@ class GrowingDecoder:
         """One pass over the new tokens."""
         return self.model(tokens, cache)
 
+    def prefill(self, cache: Cache, tokens: Tokens, padding: list[int]) -> tuple[Logits, Cache]:
+        """One pass over the first tokens, some of which are padding."""
+        return self.model(tokens, cache, torch.tensor(padding, device=self.device))
+
+    def peek(self, cache: Cache, tokens: Tokens) -> Logits:
+        """One pass over new tokens that the cache does not keep."""
+        return self.model(tokens, cache, commit=False)[0]
+
     def length(self, cache: Cache) -> int:
-        """Tokens in the cache."""
-        return cache.length
+        """Tokens in the longest row of the cache."""
+        return max(cache.lengths, default=0)
+
+    def lengths(self, cache: Cache) -> list[int]:
+        """Tokens in each row."""
+        return cache.lengths
 
     def keys_values(self, cache: Cache, layer: int) -> tuple[Rows, Rows]:
         """Keys and values of the past tokens."""
@@ -84,6 +99,33 @@ class GrowingDecoder:
         cache.crop(length)
         return cache
 
+    def crop_rows(self, cache: Cache, lengths: Sequence[int]) -> Cache:
+        """Keep the first tokens of each row."""
+        cache.crop_rows(lengths)
+        return cache
+
+    def refill(self, cache: Cache, row: int, tokens: Tokens) -> tuple[Logits, Cache]:
+        """Run the first tokens of a request alone, and give it a row."""
+        logits, alone = self.model(tokens, self.start(1, None))
+        cache.insert(row, alone)
+        return logits, cache
+
+    def save(self, cache: Cache, path: Path) -> None:
+        """Write a cache to a safetensors file."""
+        save_file({name: tensor.contiguous() for name, tensor in cache.state().items()}, path)
+
+    def restore(self, path: Path) -> Cache:
+        """Read a cache from a file into a new one."""
+        state = load_file(path, device=str(self.device))
+        cache = self.room_for(state)
+        cache.load(state)
+        return cache
+
+    def room_for(self, state: dict[str, Tensor]) -> Cache:
+        """Give an empty cache that takes what was saved."""
+        del state
+        return self.cache_class()
+
     def fork(self, cache: Cache) -> Cache:
         """Copy a cache."""
         return cache.fork()
@@ -102,8 +144,16 @@ class GrowingDecoder:
         """Give the same weights without a causal mask."""
         unmasked = weights.empty_model(self.model.config, self.dtype, "meta", Unmasked)
         unmasked.transformer = self.model.transformer
+        return self.with_model(unmasked)
+
+    def with_all_heads(self) -> "GrowingDecoder":
+        """Give the same model with as many heads of keys and values as of queries."""
+        return self.with_model(weights.with_all_heads(self.model))
+
+    def with_model(self, model: GPT) -> "GrowingDecoder":
+        """Give the same decoder around another model."""
         other = copy(self)
-        other.model = unmasked
+        other.model, other.n_kv_head = model, model.config.kv_heads
         return other
 
 
@@ -122,6 +172,10 @@ class StaticDecoder(GrowingDecoder):
         shape = self.n_layer, batch, self.n_kv_head, slots, self.head_dim
         return self.static_cache_class(*shape, self.dtype, self.device)
 
+    @override
+    def room_for(self, state: dict[str, Tensor]) -> StaticCache:
+        return self.start(state["keys"].size(1), int(state["capacity"]))
+
     def poison(self, cache: StaticCache, value: float) -> StaticCache:
         """Fill every free slot."""
         cache.poison(value)
@@ -132,7 +186,7 @@ class Unmasked(GPT):
     """A model in which every token sees every other: the control that shows what causality is good for."""
 
     @override
-    def attention_mask(self, past: int, new: int) -> Tensor | None:
+    def causal_mask(self, past: int, new: int) -> Tensor | None:
         return None
 
 
@@ -202,7 +256,10 @@ class ReferenceTarget:
 def describe(shape: GPTConfig) -> str:
     """A shape in words."""
     layers, heads = count(shape.n_layer, "layer"), count(shape.n_head, "head")
-    return f"{layers}, {heads} of {shape.head_dim}, block_size {shape.block_size}, vocab_size {shape.vocab_size}"
+    shared = "" if shape.kv_heads == shape.n_head else f" over {shape.kv_heads} of keys and values"
+    return (
+        f"{layers}, {heads} of {shape.head_dim}{shared}, block_size {shape.block_size}, vocab_size {shape.vocab_size}"
+    )
 
 
 def assemble(kind: str, model: GPT, part: Part | None = None) -> GrowingDecoder:

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from typing_extensions import override
 
-from kvref.cache import Cache, GrowingCache, Rows, StaticCache
+from kvref.cache import Cache, GrowingCache, Padding, Rows, StaticCache
 from kvref.generate import Session, generate_cached
 from kvref.protocol import Logits, Sampler, Tokens
 from kvref.targets.reference import GrowingDecoder
@@ -67,8 +67,8 @@ class ForksTheHighWaterMark(StaticCache):
     high = 0
 
     @override
-    def commit(self, new: int) -> None:
-        super().commit(new)
+    def commit(self, new: int, padding: Padding | None = None) -> None:
+        super().commit(new, padding)
         self.high = max(self.high, self.length)
 
     @override

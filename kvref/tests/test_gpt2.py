@@ -85,10 +85,10 @@ def test_impossible_shapes_are_refused(sizes: dict[str, int]) -> None:
 
 
 def test_a_chunk_onto_a_past_has_the_lower_right_mask() -> None:
-    mask = tiny().attention_mask(past=2, new=3)
+    mask = tiny().causal_mask(past=2, new=3)
     assert mask is not None
     assert mask.int().tolist() == [[1, 1, 1, 0, 0], [1, 1, 1, 1, 0], [1, 1, 1, 1, 1]]
-    assert tiny().attention_mask(past=4, new=1) is None
+    assert tiny().causal_mask(past=4, new=1) is None
 
 
 @pytest.mark.parametrize("new", [0, 9])
