@@ -52,11 +52,13 @@ def overridden(part: type) -> list[str]:
 
 
 def source(method: Callable[..., object]) -> list[str]:
-    """Lines of a method without decorators and docstring."""
+    """Lines of a method without decorators, annotations and docstring."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(method)))
     function = tree.body[0]
     assert isinstance(function, ast.FunctionDef)
-    function.decorator_list = []
+    function.decorator_list, function.returns = [], None
+    for argument in function.args.args:
+        argument.annotation = None
     if ast.get_docstring(function):
         function.body = function.body[1:]
     return ast.unparse(function).splitlines()

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeVar, cast
@@ -20,9 +21,10 @@ from torch import Tensor, nn
 
 from kvref.cache import Rows
 from kvref.errors import NotInterceptable, RangeExceeded, TargetError
-from kvref.generate import Session, generate_cached
+from kvref.generate import BatchGeneration, Session, generate_cached
 from kvref.lens import NATIVE, Lens
 from kvref.protocol import Conversation, Implementation, Logits, Sampler, Tokens
+from kvref.speculate import Propose, Speculation
 
 T = TypeVar("T")
 
@@ -52,16 +54,25 @@ class Capability(StrEnum):
     SAVE = "save"
     POISON = "poison"
     GENERATE = "generate"
+    GENERATE_BATCH = "generate_batch"
+    SPECULATE = "speculate"
     SESSION = "session"
     WITHOUT_MASK = "without_mask"
     WITH_ALL_HEADS = "with_all_heads"
 
+
+BUILT_OF: dict[Capability, tuple[Capability, ...]] = {
+    Capability.GENERATE_BATCH: (Capability.PREFILL, Capability.REORDER),
+    Capability.SPECULATE: (Capability.CROP, Capability.CROP_ROWS, Capability.REORDER),
+}
+"""Loops that kvref has itself, and what they are made of; a decoder may have its own."""
 
 SIZES: dict[Capability, tuple[str, ...]] = {
     Capability.KEYS_VALUES: ("n_layer",),
     Capability.BYTES: ("n_layer", "n_kv_head", "head_dim", "dtype"),
     Capability.TENSORS: ("n_layer", "n_kv_head", "head_dim", "dtype"),
     Capability.WITHOUT_MASK: ("n_layer",),
+    Capability.WITH_ALL_HEADS: ("n_kv_head",),
 }
 """Sizes that an implementation has to declare for what it offers."""
 
@@ -255,6 +266,18 @@ class Decoder:
             return self._call("generate", prompt, max_new_tokens, sampler)
         return generate_cached(self, prompt, max_new_tokens, sampler)
 
+    def generate_batch(self, prompts: Sequence[Sequence[int]], max_new_tokens: int, end: int) -> list[list[int]]:
+        """Tokens that greedy generation adds to prompts of different lengths: by its own loop, or else kvref's."""
+        if hasattr(self.implementation, Capability.GENERATE_BATCH):
+            return self._call("generate_batch", prompts, max_new_tokens, end)
+        return BatchGeneration(self, end).generate(prompts, max_new_tokens)
+
+    def speculate(self, prompt: Tokens, max_new_tokens: int, propose: Propose) -> list[list[int]]:
+        """Tokens that greedy speculative decoding adds to the prompt: by its own loop, or else kvref's."""
+        if hasattr(self.implementation, Capability.SPECULATE):
+            return self._call("speculate", prompt, max_new_tokens, propose)
+        return Speculation(self, propose).generate(prompt, max_new_tokens)
+
     def session(self) -> Conversation:
         """Open a conversation of one row: its own, or else kvref's over its cache."""
         if Capability.SESSION in self.capabilities:
@@ -277,6 +300,11 @@ class Decoder:
             raise Misshapen(name, error) from error
         related.meter = self.meter
         return related
+
+    @cached_property
+    def depth(self) -> int:
+        """Number of layers that tokens pass; 1 where the decoder does not say."""
+        return len(self.layers()) if Capability.LAYERS in self.capabilities else 1
 
     def size(self, name: str) -> Any:
         """Read a size that a capability needs declared: n_layer, n_kv_head, head_dim or dtype."""
@@ -354,7 +382,9 @@ def offers(implementation: Implementation, capability: Capability) -> bool:
     """Whether an implementation has what a capability asks for; a submodule of that name is not a method."""
     if capability is Capability.BATCH:
         return getattr(implementation, "max_batch", None) != 1
+    own = getattr(implementation, capability, None)
+    if capability in BUILT_OF and not callable(own):
+        return all(offers(implementation, part) for part in BUILT_OF[capability])
     if capability is Capability.SAVE and not callable(getattr(implementation, "restore", None)):
         return False
-    found = getattr(implementation, capability, None)
-    return callable(found) and not isinstance(found, nn.Module | type)
+    return callable(own) and not isinstance(own, nn.Module | type)

@@ -4,6 +4,7 @@ Given the same sampler and seed the two give the same tokens. The cached loop ha
 last token: it was sampled, but no pass has run it yet. Feed it twice, or never, and every later position is off by one.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from kvref.errors import PromptError
-from kvref.protocol import Implementation, Sampler, Tokens
+from kvref.protocol import Batched, Implementation, Logits, Sampler, Tokens
 
 
 class SeededSampler:
@@ -68,6 +69,51 @@ def generate_cached(decoder: Implementation, prompt: Tokens, max_new_tokens: int
         new = sampler(logits[:, -1])[:, None]
         generated.append(new)
     return as_lists(torch.cat(generated, dim=1)) if generated else [[] for _ in range(prompt.size(0))]
+
+
+class BatchGeneration:
+    """Greedy generation for prompts of different lengths, each until its end token.
+
+    Prompts are padded at the left. A row that has met its end leaves the batch, so that nothing more is written for it.
+    """
+
+    def __init__(self, decoder: Batched, end: int | None = None) -> None:
+        self.decoder, self.end = decoder, end
+
+    def generate(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> list[list[int]]:
+        """Tokens added to each prompt, the end token included.
+
+        Raises `PromptError` where a sequence would outgrow the model, before any pass is run.
+        """
+        width = max(map(len, prompts))
+        tokens = [[0] * (width - len(prompt)) + list(prompt) for prompt in prompts]
+        batch = torch.tensor(tokens, device=self.decoder.device)
+        require_room(self.decoder, batch, max_new_tokens)
+        answers: list[list[int]] = [[] for _ in prompts]
+        if not max_new_tokens:
+            return answers
+        padding = [width - len(prompt) for prompt in prompts]
+        logits, cache = self.decoder.prefill(self.decoder.start(len(prompts), None), batch, padding)
+        last, live = self.last(logits, padding), list(range(len(prompts)))
+        while live:
+            for row, token in zip(live, last.argmax(dim=-1), strict=True):
+                answers[row].append(int(token))
+            going_on = [row for row in live if not self.finished(answers[row], max_new_tokens)]
+            if going_on and going_on != live:
+                cache = self.decoder.reorder(cache, [live.index(row) for row in going_on])
+            if live := going_on:
+                logits, cache = self.decoder.step(cache, batch.new_tensor([answers[row][-1:] for row in live]))
+                last = logits[:, -1]
+        return answers
+
+    def last(self, logits: Logits, padding: Sequence[int]) -> Float[Tensor, "batch vocab_size"]:
+        """Logits of each prompt's last token: the last column, since padding is at the left."""
+        del padding
+        return logits[:, -1]
+
+    def finished(self, answer: Sequence[int], max_new_tokens: int) -> bool:
+        """Whether a row has met its end."""
+        return answer[-1] == self.end or len(answer) == max_new_tokens
 
 
 class Session:

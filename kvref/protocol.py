@@ -1,8 +1,9 @@
 """The forms that a decoder has to have, for whoever writes one: nothing here does anything."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -36,6 +37,38 @@ class Implementation(Protocol):
 
         Tokens that do not fit must raise, whatever the exception, and leave the cache as it was.
         """
+        ...
+
+
+class Batched(Implementation, Protocol):
+    """What generation needs for prompts of different lengths, and rows that end at different times."""
+
+    device: torch.device
+
+    def prefill(self, cache: Any, tokens: Tokens, padding: Sequence[int]) -> tuple[Logits, Any]:
+        """Logits of the first tokens, and the handle; the first `padding` columns of each row are padding."""
+        ...
+
+    def reorder(self, cache: Any, rows: Sequence[int]) -> Any:
+        """Make the batch of these rows."""
+        ...
+
+
+class Speculator(Implementation, Protocol):
+    """What speculative decoding needs: to take tokens back, in each row as many as were wrong."""
+
+    device: torch.device
+
+    def crop(self, cache: Any, length: int) -> Any:
+        """Keep the first `length` tokens."""
+        ...
+
+    def crop_rows(self, cache: Any, lengths: Sequence[int]) -> Any:
+        """Keep the first tokens of each row, as many as `lengths` says for it."""
+        ...
+
+    def reorder(self, cache: Any, rows: Sequence[int]) -> Any:
+        """Make the batch of these rows."""
         ...
 
 

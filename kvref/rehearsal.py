@@ -4,6 +4,7 @@ The schedules that will be drawn are tried first on a small stand-in, which tell
 law's cases it would meet.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 
@@ -140,6 +141,18 @@ class FoldsTokens(GrowingDecoder):
     @override
     def step(self, cache: Cache, tokens: Tokens) -> tuple[Logits, Cache]:
         return super().step(cache, tokens % self.vocab_size)
+
+    @override
+    def prefill(self, cache: Cache, tokens: Tokens, padding: Sequence[int]) -> tuple[Logits, Cache]:
+        return super().prefill(cache, tokens % self.vocab_size, padding)
+
+    @override
+    def peek(self, cache: Cache, tokens: Tokens) -> Logits:
+        return super().peek(cache, tokens % self.vocab_size)
+
+    @override
+    def refill(self, cache: Cache, row: int, tokens: Tokens) -> tuple[Logits, Cache]:
+        return super().refill(cache, row, tokens % self.vocab_size)
 
 
 class StandInGrowing(FoldsTokens):

@@ -23,15 +23,22 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 
 from kvref.decoder import Capability, Decoder
 from kvref.schedule import (
+    Abort,
     Contents,
     Crop,
+    CropRows,
     Extend,
     Fork,
+    Given,
     Op,
     Overflow,
+    Peek,
     Poison,
+    Prefill,
+    Refill,
     Reorder,
     Reset,
+    Restore,
     Row,
     Schedule,
     Start,
@@ -43,8 +50,8 @@ T = TypeVar("T")
 MAX_ROWS = 3
 MAX_CHUNK = 16
 MAX_CACHES = 3
-SLOTS, SLOT = 12, 7
-"""Slots of a schedule, and bytes of a slot: an operation, its cache, and the size and tokens of a chunk."""
+SLOTS, SLOT = 12, 9
+"""Slots of a schedule, and bytes of a slot: an operation, its cache, and what it takes, say the tokens of a chunk."""
 
 LENGTH = 1 + 3 + SLOTS * SLOT + 40
 """Bytes of a schedule: the source of tokens, the start, the slots, and what a law needs besides."""
@@ -52,13 +59,26 @@ EMPTY, EXTEND, OTHER = 3, 8, 2
 """How often a slot is left empty, extends a cache, or does one other kind of operation."""
 
 POISONS = (1e9, -1e9, math.nan)
+PADS = (0, 0, 1, 3)
+"""Columns of padding that even the longest row of a prefill has."""
+
 OFFERED_BY: dict[type[Op], Capability] = {
+    Prefill: Capability.PREFILL,
+    Peek: Capability.PEEK,
+    Abort: Capability.LAYERS,
     Crop: Capability.CROP,
+    CropRows: Capability.CROP_ROWS,
+    Refill: Capability.REFILL,
+    Restore: Capability.SAVE,
     Fork: Capability.FORK,
     Reorder: Capability.REORDER,
     Reset: Capability.RESET,
     Poison: Capability.POISON,
 }
+
+
+EVERY: tuple[type[Op], ...] = (*(kind for kind in OFFERED_BY if kind is not Poison), Start)
+"""All operations that put no number of their own into a cache."""
 
 
 class TokenSource(Protocol):
@@ -117,8 +137,8 @@ class Draft:
 
     def tokens(self, choice: tuple[int, int], new: int, cache: int = 0) -> tuple[Row, ...]:
         """`new` tokens for each row of a cache."""
-        content = self.state[cache]
-        return tuple(self.source.tokens(choice, row, content.length, new) for row in range(len(content.rows)))
+        rows = enumerate(self.state[cache].lengths)
+        return tuple(self.source.tokens(choice, row, past, new) for row, past in rows)
 
     @property
     def widest(self) -> int:
@@ -128,12 +148,12 @@ class Draft:
     def room(self, cache: int = 0) -> int:
         """Tokens that each row of a cache can still take."""
         capacity, limit = self.state[cache].capacity, self.decoder.block_size
-        return (limit if capacity is None else min(capacity, limit)) - self.state[cache].length
+        return (limit if capacity is None else min(capacity, limit)) - self.state[cache].width
 
     def size(self, byte: int, room: int) -> int:
         """Size of the next chunk: mostly small, so that more fit; often a size seen before; at times all that fits."""
         largest = min(room, MAX_CHUNK)
-        seen = sorted({len(op.tokens[0]) for op in self.ops if isinstance(op, Extend)})
+        seen = sorted({len(op.tokens[0]) for op in self.ops if isinstance(op, Given)})
         sizes = (1, 2, 3, *seen, 1, 2, largest // 2 or 1, largest)
         return pick([size for size in sizes if size <= largest], byte)
 
@@ -150,36 +170,87 @@ class Draft:
         size, choice = self.choices.small(), self.choices.pair()
         self.add(Extend(self.tokens(choice, self.size(size, room), cache), cache))
 
+    def prefill(self, cache: int, room: int) -> None:
+        """Give every row of an empty cache a prompt of its own length, with padding."""
+        size, choice, shape = self.choices.small(), self.choices.pair(), self.choices.small()
+        more = min(pick(PADS, shape), room - 1)
+        longest = self.size(size, room - more)
+        whole = self.tokens(choice, longest, cache)
+        # One row keeps the whole length; the others lose from none to all but one of their tokens.
+        cut = [(shape // (row + 1) + size) % longest if row else 0 for row in range(len(whole))]
+        tokens = tuple(row[: longest - less] for row, less in zip(whole, cut, strict=True))
+        turned = shape % len(tokens)
+        pad = self.source.tokens(choice, 0, longest, 1)[0]
+        self.add(Prefill((*tokens[turned:], *tokens[:turned]), more, pad, cache))
+
+    def crop_rows(self, cache: int) -> None:
+        """Keep some tokens of each row: all, all but a few, or any number, none included."""
+        kept = [
+            pick([length, length, max(length - 1, 0), max(length - 2, 0), *range(length + 1)], self.choices.small())
+            for length in self.state[cache].lengths
+        ]
+        self.add(CropRows(tuple(kept), cache))
+
+    def refill(self, cache: int) -> None:
+        """Give a row to another request: shorter than its last occupant, as long, longer, or longer than all."""
+        row, size, choice = self.choices.small(), self.choices.small(), self.choices.pair()
+        content = self.state[cache]
+        row %= len(content.rows)
+        largest = content.width + self.room(cache)
+        old = content.lengths[row]
+        lengths = (1, max(old - 1, 1), old, old + 1, content.width, content.width + 1, 2, largest)
+        new = pick([length for length in lengths if 1 <= length <= min(largest, MAX_CHUNK)], size)
+        self.add(Refill(row, self.source.tokens(choice, row, 0, new), cache))
+
     def operate(self, kinds: Sequence[type[Op]]) -> None:
         """Add the operation that the next choices name, if they name one that is possible now."""
         kind = pick(weighted(tuple(kinds)), self.choices.small())
         cache = pick(range(len(self.state)), self.choices.small())
-        if kind is None or not self.possible(kind, cache):
-            return
-        content = self.state[cache]
+        if kind is Extend and Prefill in kinds and self.state[cache].width == 0 and self.choices.small() % 2:
+            kind = Prefill
+        if kind is not None and self.possible(kind, cache):
+            self.act(kind, cache)
+
+    def act(self, kind: type[Op], cache: int) -> None:
+        """Add an operation of a kind, with arguments that the next choices name."""
+        content, small = self.state[cache], self.choices.small
         if kind is Extend:
             self.extend(self.room(cache), cache)
+        elif kind is Prefill:
+            self.prefill(cache, self.room(cache))
+        elif kind is Peek or kind is Abort:
+            size, choice = small(), self.choices.pair()
+            tokens = self.tokens(choice, self.size(size, self.room(cache)), cache)
+            self.add(Peek(tokens, cache) if kind is Peek else Abort(tokens, small() % self.decoder.depth, cache))
         elif kind is Start:
             self.start(len(content.rows))
         elif kind is Crop:
-            lengths = [*range(content.length), content.length, content.length, 0]
-            self.add(Crop(pick(lengths, self.choices.small()), cache))
+            shortest = min(content.lengths)
+            self.add(Crop(pick([*range(shortest), shortest, shortest, 0], small()), cache))
+        elif kind is CropRows:
+            self.crop_rows(cache)
+        elif kind is Refill:
+            self.refill(cache)
         elif kind is Reorder:
-            self.add(Reorder(pick(orders(len(content.rows), self.widest), self.choices.small()), cache))
+            self.add(Reorder(pick(orders(len(content.rows), self.widest), small()), cache))
         elif kind is Poison:
-            self.add(Poison(pick(POISONS, self.choices.small()), cache))
-        elif kind is Fork:
-            self.add(Fork(cache))
-        elif kind is Reset:
-            self.add(Reset(cache))
+            self.add(Poison(pick(POISONS, small()), cache))
+        else:
+            self.add(PLAIN[kind](cache))
 
     def possible(self, kind: type[Op], cache: int) -> bool:
         """Whether an operation can be done now and would change anything."""
         if kind in (Start, Fork):
             return len(self.state) < MAX_CACHES
-        if kind in (Extend, Poison):
+        if kind is Prefill:
+            return self.state[cache].width == 0
+        if kind in (Extend, Peek, Abort, Poison):
             return self.room(cache) > 0
         return kind is Reorder or self.state[cache].length > 0
+
+
+PLAIN: dict[type[Op], Callable[[int], Op]] = {Fork: Fork, Reset: Reset, Restore: Restore}
+"""Operations that take nothing but a cache."""
 
 
 @lru_cache(maxsize=64)
@@ -286,6 +357,16 @@ def prompts(new: int) -> Draw:
         rows = pick(range(1, draft.widest + 1), draft.choices.small())
         draft.add(Start(rows))
         draft.extend(max(draft.room() - new, 1))
+
+    return drawn(program)
+
+
+def ragged_prompts(new: int) -> Draw:
+    """A prompt of its own length for each row of a batch, with room for `new` tokens behind the longest."""
+
+    def program(draft: Draft) -> None:
+        draft.add(Start(pick(range(1, draft.widest + 1), draft.choices.small() + 1)))
+        draft.prefill(0, max(draft.room() - new, 1))
 
     return drawn(program)
 

@@ -290,6 +290,12 @@ def first_rows(layers: Layers, length: int) -> FirstLayers:
     return [(keys[:, :, :length], values[:, :, :length]) for keys, values in layers]
 
 
+def tokens_of(layers: Layers, row: int, length: int) -> FirstLayers:
+    """Keys and values of the `length` tokens of one row, which are behind its padding."""
+    kept = slice(row, row + 1), slice(None), slice(layers[0][0].size(2) - length, None)
+    return [(keys[kept], values[kept]) for keys, values in layers]
+
+
 def prefilled(step: Step) -> Layers:
     """What the keys and values of a step's tokens are when one prefill makes them all."""
     decoder, rows = step.decoder, as_tensor(step.content.rows, step.decoder)

@@ -95,6 +95,7 @@ def loudness(module: nn.Module) -> list[tuple[Tensor, float, float]]:
             return []
 
 
+@lru_cache(maxsize=64)
 def with_all_heads(model: GPT) -> GPT:
     """Give the same model with a head of keys and values for each query head, repeated in its weights."""
     config = model.config

@@ -4,6 +4,7 @@ FAMILIES = (
     "equivalence",
     "causality",
     "batching",
+    "padding",
     "lifetime",
     "limits",
     "accounting",

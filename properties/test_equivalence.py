@@ -5,9 +5,9 @@ import torch
 from kvref.decoder import Capability, Decoder
 from kvref.finding import expect_keys_values, expect_logits
 from kvref.law import law, saw
-from kvref.schedule import Crop, Fork, Reorder, Reset, Schedule, Start
-from kvref.strategies import rechunked, schedules
-from kvref.trace import Uncached, first_rows, play
+from kvref.schedule import Crop, Extend, Prefill, Schedule, Start
+from kvref.strategies import EVERY, OFFERED_BY, rechunked, schedules
+from kvref.trace import Uncached, first_rows, play, run
 
 
 @law(given=schedules(), must_see=("a prefill", "one token onto a past", "several tokens onto a past"))
@@ -59,8 +59,8 @@ def test_any_chunking_gives_the_same_logits_and_rows(decoder: Decoder, schedule:
 
 
 @law(
-    given=schedules(Crop, Fork, Reorder, Reset, Start),
-    needs_one_of=(Capability.CROP, Capability.FORK, Capability.REORDER, Capability.RESET),
+    given=schedules(*EVERY),
+    needs_one_of=tuple(sorted(set(OFFERED_BY.values()) - {Capability.POISON, Capability.LAYERS})),
     must_see=("tokens after another operation",),
 )
 def test_no_operation_makes_logits_differ_from_uncached_ones(decoder: Decoder, schedule: Schedule) -> None:
@@ -71,9 +71,29 @@ def test_no_operation_makes_logits_differ_from_uncached_ones(decoder: Decoder, s
     uncached = Uncached(decoder, schedule)
     touched = set[int]()
     for step in play(decoder, schedule):
-        if step.new:
+        if step.logits is not None:
             expect_logits(step, uncached.logits(step), "in one uncached pass")
             if step.cache in touched:
                 saw("tokens after another operation")
-        elif not isinstance(step.op, Start):
+        if not isinstance(step.op, Start | Extend):
             touched.add(step.cache)
+
+
+@law(
+    given=schedules(Crop, Prefill),
+    needs=(Capability.WITH_ALL_HEADS,),
+    must_see=("heads that share keys and values",),
+)
+def test_heads_that_share_keys_equal_heads_that_each_have_a_copy(decoder: Decoder, schedule: Schedule) -> None:
+    """Query heads that share a head of keys and values give what they give when each has its own copy.
+
+    Which query heads share is a convention, and a cache that repeats its heads in another order than the weights were
+    trained with is wrong in every token. Source: Ainslie et al., arXiv:2305.13245.
+    """
+    copied = decoder.with_all_heads()
+    want = run(copied, schedule).logits
+    for step in play(decoder, schedule):
+        if (logits := want[step.index]) is not None:
+            expect_logits(step, logits, "with a copy of keys and values for each head")
+            if copied.size("n_kv_head") > decoder.size("n_kv_head"):
+                saw("heads that share keys and values")

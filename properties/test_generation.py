@@ -37,6 +37,44 @@ def test_naive_and_cached_generation_give_the_same_tokens(decoder: Decoder, sche
             saw(name)
 
 
+@law(
+    given=prompts(NEW),
+    needs=(Capability.SPECULATE,),
+    must_see=("drafts accepted in part", "rows that accept different numbers of tokens"),
+)
+def test_speculation_gives_the_greedy_tokens_and_runs_what_it_drafts(decoder: Decoder, schedule: Schedule) -> None:
+    """Whatever the drafts are, speculative decoding gives the tokens of greedy decoding.
+
+    Each round runs, for each row, its draft and the one token before it; a token that was accepted is never run again.
+    Source: Leviathan et al., arXiv:2211.17192.
+    """
+    prompt = as_tensor(schedule.contents[-1][0].rows, decoder)
+    rows, length = prompt.shape
+    new = min(NEW, decoder.block_size - length)
+    naive = generate_naive(decoder, prompt, new, SeededSampler())
+    passes, agreed = rows * length if new else 0, dict[int, set[int]]()
+
+    def propose(row: int, text: list[int], size: int) -> list[int]:
+        nonlocal passes
+        passes += 1 + size
+        begun = len(text) - length
+        right = naive[row][begun : begun + size]
+        # Drafts go wrong at another place in each row and round, and some nowhere.
+        wrong = (3 * row + begun) % (size + 1)
+        agreed.setdefault(begun, set()).add(wrong)
+        if 0 < wrong < size:
+            saw("drafts accepted in part")
+        return [token if i != wrong else (token + 1) % decoder.vocab_size for i, token in enumerate(right)]
+
+    with Ledger(decoder) as ledger:
+        speculated = decoder.speculate(prompt, new, propose)
+    expect(speculated == naive, f"speculation gives {speculated}, but greedy decoding {naive}", 1)
+    if Capability.LAYERS in decoder.capabilities:
+        expect_passes(ledger, passes, f"speculation from {length} tokens, with its drafts,", 1)
+    if any(len(numbers) > 1 for numbers in agreed.values()):
+        saw("rows that accept different numbers of tokens")
+
+
 @law(given=conversations(REPLY), must_see=("a first turn", "a turn after a reply"))
 def test_a_conversation_gives_what_its_whole_text_gives(decoder: Decoder, schedule: Schedule) -> None:
     """Each turn gives the logits of an uncached pass over the whole conversation, and the reply that follows from them.

@@ -1,12 +1,25 @@
 """A cache lives longer than a call: it is cropped, forked, used again, and stands beside others."""
 
 from kvref.decoder import Capability, Decoder
-from kvref.finding import expect_keys_values, expect_logits
+from kvref.finding import expect, expect_keys_values, expect_logits
 from kvref.law import law, saw
 from kvref.lens import SAME_BITS
-from kvref.schedule import Crop, Extend, Fork, Reorder, Reset, Schedule, Start, requests
-from kvref.strategies import schedules
-from kvref.trace import Step, Uncached, first_rows, play
+from kvref.schedule import (
+    Abort,
+    Crop,
+    CropRows,
+    Extend,
+    Fork,
+    Peek,
+    Prefill,
+    Reset,
+    Restore,
+    Schedule,
+    Start,
+    requests,
+)
+from kvref.strategies import EVERY, schedules
+from kvref.trace import Layers, Step, Uncached, first_rows, play
 
 
 @law(
@@ -38,7 +51,7 @@ def test_crop_equals_never_having_appended(decoder: Decoder, schedule: Schedule)
 
 
 @law(
-    given=schedules(Fork, Crop),
+    given=schedules(Fork, Crop, Prefill, CropRows),
     needs=(Capability.FORK,),
     must_see=("tokens beside another cache with tokens", "both branches of a fork go on"),
 )
@@ -65,7 +78,7 @@ def test_caches_side_by_side_never_meet(decoder: Decoder, schedule: Schedule) ->
 
 
 @law(
-    given=schedules(Reset, Crop),
+    given=schedules(Reset, Crop, Prefill, CropRows),
     needs=(Capability.RESET,),
     must_see=("a second request", "a second request shorter than the first", "a third request"),
 )
@@ -95,7 +108,7 @@ def test_a_second_request_equals_a_fresh_cache(decoder: Decoder, schedule: Sched
                     saw("a second request shorter than the first")
 
 
-@law(given=schedules(Crop, Fork, Reorder, Reset, Start), must_see=("a step done twice",))
+@law(given=schedules(*EVERY), must_see=("a step done twice",))
 def test_the_same_schedule_gives_the_same_bits(decoder: Decoder, schedule: Schedule) -> None:
     """One schedule, run twice, gives the same bits: nothing but the tokens and the operations decides.
 
@@ -112,6 +125,89 @@ def test_the_same_schedule_gives_the_same_bits(decoder: Decoder, schedule: Sched
             expect_keys_values(step, again, rows, "the first time", SAME_BITS)
 
 
+@law(
+    given=schedules(Restore, Crop, Prefill, CropRows),
+    needs=(Capability.SAVE,),
+    must_see=("tokens after a restore",),
+)
+def test_a_restored_cache_goes_on_as_the_saved_one(decoder: Decoder, schedule: Schedule) -> None:
+    """What is read back from a file is, bit for bit, what was saved, and goes on as if it had never left memory.
+
+    Keys and values are easy to save; what else the next token needs, the length, the padding, is easily forgotten.
+    """
+    uncached = Uncached(decoder, schedule)
+    before, restored = None, set[int]()
+    for step in play(decoder, schedule):
+        if isinstance(step.op, Restore):
+            require_unchanged(step, before, "before it was saved")
+            restored.add(step.cache)
+        elif step.logits is not None:
+            expect_logits(step, uncached.logits(step), "in one uncached pass")
+            if step.cache in restored:
+                saw("tokens after a restore")
+        before = step.snapshot()
+
+
+@law(
+    given=schedules(Abort, Crop, Prefill),
+    needs=(Capability.LAYERS,),
+    must_see=("a pass that dies onto an empty cache", "a pass that dies onto a past", "tokens after it"),
+)
+def test_a_pass_that_dies_leaves_the_cache_as_it_was(decoder: Decoder, schedule: Schedule) -> None:
+    """When a pass fails in some layer, the cache still is what it was before, and takes the next tokens.
+
+    Memory that runs out, or a user who stops, ends a pass after some layers have written and others have not. A length
+    that was counted first, or rows that are in some layers alone, spoil everything that follows.
+    """
+    uncached = Uncached(decoder, schedule)
+    before, died = None, set[int]()
+    for step in play(decoder, schedule):
+        if isinstance(step.op, Abort):
+            expect(step.refusal is not None, "a pass that failed in a layer gave an answer all the same", step)
+            require_unchanged(step, before, "before the pass that died")
+            saw(f"a pass that dies onto {'a past' if step.content.length else 'an empty cache'}")
+            died.add(step.cache)
+        elif step.logits is not None:
+            expect_logits(step, uncached.logits(step), "in one uncached pass")
+            if step.cache in died:
+                saw("tokens after it")
+        before = step.snapshot()
+
+
+@law(
+    given=schedules(Peek, Crop, Prefill),
+    needs=(Capability.PEEK,),
+    must_see=("one token looked at", "several tokens looked at", "tokens after a look"),
+)
+def test_a_look_changes_nothing(decoder: Decoder, schedule: Schedule) -> None:
+    """Logits of tokens that are not to be kept are those of an uncached pass, and the cache is as it was before.
+
+    Scoring an answer, or a pass that is run again for its gradients, reads the cache and must not append to it.
+    """
+    uncached = Uncached(decoder, schedule)
+    before, looked = None, set[int]()
+    for step in play(decoder, schedule):
+        if step.logits is not None:
+            expect_logits(step, uncached.logits(step), "in one uncached pass")
+        if isinstance(step.op, Peek):
+            require_unchanged(step, before, "before the look")
+            saw("one token looked at" if len(step.op.tokens[0]) == 1 else "several tokens looked at")
+            looked.add(step.cache)
+        elif step.new and step.cache in looked:
+            saw("tokens after a look")
+        before = step.snapshot()
+
+
+def require_unchanged(step: Step, before: Layers | None, than: str) -> None:
+    """Check that the cache holds what it held before, and as much."""
+    if Capability.LENGTH in step.decoder.capabilities:
+        length = step.length
+        expect(length == step.content.length, f"the length is {length}, but it was {step.content.length} {than}", step)
+    layers = step.keys_values()
+    if layers and before:
+        expect_keys_values(step, layers, before, than, SAME_BITS)
+
+
 def require_isolation(decoder: Decoder, schedule: Schedule) -> None:
     """Check after every step that no other cache has changed, and that the logits are those of an uncached pass."""
     uncached = Uncached(decoder, schedule)
@@ -122,7 +218,7 @@ def require_isolation(decoder: Decoder, schedule: Schedule) -> None:
         for other, untouched in last.items():
             if other != step.cache and (layers := untouched.keys_values()) and rows[other]:
                 expect_keys_values(step, layers, rows[other], f"of cache {other} before this step", SAME_BITS)
-        if step.new:
+        if step.logits is not None:
             expect_logits(step, uncached.logits(step), "in one uncached pass")
             if any(other.content.length for cache, other in last.items() if cache != step.cache):
                 saw("tokens beside another cache with tokens")

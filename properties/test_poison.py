@@ -3,13 +3,13 @@
 from kvref.decoder import Capability, Decoder
 from kvref.finding import expect_logits
 from kvref.law import law, saw
-from kvref.schedule import Crop, Poison, Reorder, Reset, Schedule
+from kvref.schedule import Crop, CropRows, Poison, Prefill, Refill, Reorder, Reset, Schedule
 from kvref.strategies import schedules
 from kvref.trace import Uncached, play
 
 
 @law(
-    given=schedules(Poison, Crop, Reorder, Reset),
+    given=schedules(Poison, Crop, Reorder, Reset, Prefill, CropRows, Refill),
     needs=(Capability.POISON,),
     must_see=("one token after poison", "several tokens after poison"),
 )
@@ -23,7 +23,7 @@ def test_free_slots_do_not_matter(decoder: Decoder, schedule: Schedule) -> None:
     for step in play(decoder, schedule):
         if isinstance(step.op, Poison):
             poisoned.add(step.cache)
-        elif step.new:
+        elif step.logits is not None:
             expect_logits(step, uncached.logits(step), "in one uncached pass")
             if step.cache in poisoned:
                 saw("several tokens after poison" if step.new > 1 else "one token after poison")

@@ -143,11 +143,11 @@ def convolution(
 ) -> Tensor:
     """One-dimensional convolution: each window is multiplied by the taps and summed, as a step of a stream does it."""
     del output_padding
-    if transposed or x.ndim != 3 or dilation[0] != 1:
+    if transposed or x.ndim != 3:
         raise NotImplementedError
     wide = arithmetic.wide(x.dtype)
     x = torch.nn.functional.pad(x, (padding[0], padding[0])).to(wide)
-    windows = x.unfold(2, weight.size(2), stride[0])
+    windows = x.unfold(2, (weight.size(2) - 1) * dilation[0] + 1, stride[0])[..., :: dilation[0]]
     batch, channels, length, taps = windows.shape
     out = weight.size(0)
     if groups == channels == out:

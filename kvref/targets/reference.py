@@ -1,10 +1,11 @@
 """The reference as a target: the GPT-2 of `kvref.gpt2` with either of its caches, in many small shapes."""
 
 from collections.abc import Sequence
-from copy import copy
+from copy import copy, deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file  # pyright: ignore[reportUnknownVariableType] - paths untyped
@@ -15,10 +16,12 @@ from kvref import weights
 from kvref.cache import Cache, GrowingCache, Rows, StaticCache
 from kvref.decoder import Capability, Decoder
 from kvref.errors import TargetError
-from kvref.gpt2 import GPT, GPTConfig
+from kvref.generate import BatchGeneration, Session
+from kvref.gpt2 import GPT, CausalSelfAttention, GPTConfig
 from kvref.prompts import BYTE_VOCAB, byte_encoding, encode
 from kvref.protocol import Logits, Tokens
 from kvref.schedule import count
+from kvref.speculate import Speculation
 from kvref.strategies import Sources
 from kvref.targets.base import DTYPES, Bench
 
@@ -62,9 +65,9 @@ class GrowingDecoder:
         """One pass over the new tokens."""
         return self.model(tokens, cache)
 
-    def prefill(self, cache: Cache, tokens: Tokens, padding: list[int]) -> tuple[Logits, Cache]:
+    def prefill(self, cache: Cache, tokens: Tokens, padding: Sequence[int]) -> tuple[Logits, Cache]:
         """One pass over the first tokens, some of which are padding."""
-        return self.model(tokens, cache, torch.tensor(padding, device=self.device))
+        return self.model(tokens, cache, torch.tensor(list(padding), device=self.device))
 
     def peek(self, cache: Cache, tokens: Tokens) -> Logits:
         """One pass over new tokens that the cache does not keep."""
@@ -193,8 +196,15 @@ class Unmasked(GPT):
 DECODERS: dict[str, type[GrowingDecoder]] = {"growing": GrowingDecoder, "static": StaticDecoder}
 """Kinds of cache that the reference has."""
 
-Part = type[GPT] | type[Cache] | type[GrowingDecoder]
-"""A class of the reference that someone has derived from: the model, a cache, or the decoder around both."""
+Loop = type[Session] | type[Speculation] | type[BatchGeneration]
+"""A class of a loop around the model."""
+
+Part = type[GPT] | type[CausalSelfAttention] | type[Cache] | type[GrowingDecoder] | Loop
+"""A class of the reference that someone has derived from: the model, its attention, a cache, the decoder around them,
+or a loop around that."""
+
+PARTS = GPT, CausalSelfAttention, Cache, GrowingDecoder, Session, Speculation, BatchGeneration
+"""What a part derives from."""
 
 
 @dataclass(frozen=True)
@@ -263,9 +273,13 @@ def describe(shape: GPTConfig) -> str:
 
 
 def assemble(kind: str, model: GPT, part: Part | None = None) -> GrowingDecoder:
-    """Put a model behind a kind of cache, or behind the cache or decoder class given as `part`."""
+    """Put a model behind a kind of cache, with the attention, cache, decoder or loop class given as `part`."""
     if part is None or issubclass(part, GPT):
         return DECODERS[kind](model)
+    if issubclass(part, Session | Speculation | BatchGeneration):
+        return with_loop(DECODERS[kind](model), part)
+    if issubclass(part, CausalSelfAttention):
+        return DECODERS[kind](with_attention(model, part))
     if issubclass(part, GrowingDecoder):
         return part(model)
     if issubclass(part, StaticCache):
@@ -273,10 +287,32 @@ def assemble(kind: str, model: GPT, part: Part | None = None) -> GrowingDecoder:
     return GrowingDecoder(model, part)
 
 
+def with_attention(model: GPT, kind: type[CausalSelfAttention]) -> GPT:
+    """Give a copy of a model with another class of attention in each layer: models are shared, so it stays as it is."""
+    other = deepcopy(model)
+    for module in other.modules():
+        if isinstance(module, CausalSelfAttention):
+            module.__class__ = kind
+    return other
+
+
+def with_loop(decoder: GrowingDecoder, loop: Loop) -> GrowingDecoder:
+    """Give a decoder a loop of its own, in place of that of kvref."""
+    own: Any = decoder
+    if issubclass(loop, Session):
+        own.session = lambda: loop(decoder)
+    elif issubclass(loop, Speculation):
+        own.speculate = lambda prompt, new, propose: loop(decoder, propose).generate(prompt, new)  # pyright: ignore
+    else:
+        own.generate_batch = lambda prompts, new, end: loop(decoder, end).generate(prompts, new)  # pyright: ignore
+    return decoder
+
+
 def kind_of(part: Part, kind: str | None, name: str) -> str:
     """Kind of cache that a variant is tested with; raise `TargetError` when another is asked for than it has."""
     static = issubclass(part, StaticCache | StaticDecoder)
-    fixed = None if issubclass(part, GPT) else "static" if static else "growing"
+    either = not issubclass(part, Cache | GrowingDecoder)
+    fixed = None if either else "static" if static else "growing"
     if kind is not None and fixed not in (None, kind):
         raise TargetError(f"{name} is about the {fixed} cache; it cannot be had with the {kind} one")
     return kind or fixed or "growing"

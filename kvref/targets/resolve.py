@@ -13,13 +13,12 @@ import torch
 
 from kvref import weights
 from kvref.bug import Bug, catalogue
-from kvref.cache import Cache
 from kvref.decoder import Decoder
 from kvref.errors import KvrefError, TargetError
 from kvref.gpt2 import GPT
 from kvref.targets.base import Bench, OneDecoder, Target
 from kvref.targets.module import decoder_of
-from kvref.targets.reference import DECODERS, GrowingDecoder, Part, ReferenceTarget, describe, kind_of
+from kvref.targets.reference import DECODERS, PARTS, Part, ReferenceTarget, describe, kind_of
 
 FORMS = "reference, bug:NAME, package.module:factory or path/file.py:factory"
 
@@ -118,7 +117,7 @@ def load_module(name: str) -> ModuleType:
 
 def part_of(found: object) -> Part | None:
     """The class itself, if it derives from one of the reference's."""
-    return found if isinstance(found, type) and issubclass(found, GPT | Cache | GrowingDecoder) else None
+    return found if isinstance(found, type) and issubclass(found, PARTS) else None
 
 
 def from_object(found: Any, name: str, bench: Bench, kind: str | None) -> Target:

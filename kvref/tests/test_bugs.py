@@ -9,11 +9,36 @@ import pytest
 import kvref.bugs
 from kvref.bug import Bug, catalogue, overridden
 from kvref.cache import GrowingCache, StaticCache
-from kvref.gpt2 import GPT
+from kvref.generate import BatchGeneration, Session
+from kvref.gpt2 import GPT, CausalSelfAttention
+from kvref.speculate import Speculation
 from kvref.targets.reference import GrowingDecoder, StaticDecoder
 
 FILES = sorted(path.stem for path in Path(kvref.bugs.__path__[0]).glob("*.py") if path.stem != "__init__")
-SEAMS = (GPT, GrowingCache, StaticCache, GrowingDecoder, StaticDecoder)
+SEAMS = (
+    GPT,
+    CausalSelfAttention,
+    GrowingCache,
+    StaticCache,
+    GrowingDecoder,
+    StaticDecoder,
+    Session,
+    Speculation,
+    BatchGeneration,
+)
+FAMILIES = {
+    "position",
+    "mask",
+    "write",
+    "read",
+    "eviction",
+    "lifetime",
+    "aliasing",
+    "batching",
+    "layout",
+    "numerics",
+    "sampling loop",
+}
 
 
 @pytest.fixture(params=FILES)
@@ -46,11 +71,11 @@ def test_it_says_what_is_wrong_when_and_where_it_was_seen(bug: Bug) -> None:
     assert bug.wrong.endswith(".")
     assert bug.hint
     assert bug.trigger
-    assert bug.family in {"position", "mask", "write"}
+    assert bug.family in FAMILIES
     assert bug.witnesses
     assert all(witness.startswith("https://github.com/") for witness in bug.witnesses)
 
 
 def test_its_diff_is_computed_and_small(bug: Bug) -> None:
     changed = [line for line in bug.diff().splitlines()[2:] if line[:1] in "+-"]
-    assert 2 <= len(changed) <= 10
+    assert 1 <= len(changed) <= 10

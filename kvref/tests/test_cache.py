@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from kvref.cache import Cache, GrowingCache, StaticCache
+from kvref.errors import CacheFull
 
 LAYERS, ROWS, HEADS, CAPACITY, DIM = 2, 2, 3, 6, 5
 
@@ -106,3 +107,90 @@ def test_poison_fills_free_slots_alone() -> None:
     assert cache.keys_values(0)[0].eq(1).all()
     assert cache.keys[:, :, :, 2:].isnan().all()
     assert cache.values[:, :, :, 2:].isnan().all()
+
+
+def ragged(kind: str, lengths: tuple[int, int] = (3, 1)) -> Cache:
+    """A cache whose rows were cropped to lengths of their own."""
+    cache = filled(kind)
+    cache.crop_rows(lengths)
+    return cache
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_crop_of_rows_keeps_the_first_tokens_of_each_at_the_right(kind: str) -> None:
+    cache, whole = ragged(kind), filled(kind)
+    assert (cache.length, cache.lengths) == (3, [3, 1])
+    for mine, other in zip(cache.keys_values(1), whole.keys_values(1), strict=True):
+        assert mine[0].equal(other[0, :, :3])
+        assert mine[1, :, 2:].equal(other[1, :, :1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("lengths", [(5, 1), (1,), (-1, 2), (1, 1, 1)])
+def test_a_crop_of_rows_refuses_what_it_cannot_keep(kind: str, lengths: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="give the length to keep of each row"):
+        filled(kind).crop_rows(lengths)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_crop_of_padded_rows_counts_tokens_and_not_columns(kind: str) -> None:
+    cache = ragged(kind)
+    first = cache.keys_values(0)[0][1, :, 2].clone()
+    cache.crop(1)
+    assert cache.lengths == [1, 1]
+    assert cache.keys_values(0)[0][1, :, 0].equal(first)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("new", [1, 3, 5])
+def test_a_row_that_is_given_away_holds_the_new_request_alone(kind: str, new: int) -> None:
+    cache = ragged(kind)
+    kept = cache.keys_values(0)[0][0].clone()
+    other = filled(kind, 4)
+    other.reorder([1])
+    extend(other, torch.zeros(LAYERS, 2, 1, HEADS, 2, DIM))
+    other.crop(new)
+    cache.insert(1, other)
+    assert cache.lengths == [3, new]
+    keys, _ = cache.keys_values(0)
+    assert keys[0, :, cache.length - 3 :].equal(kept)
+    assert keys[1, :, cache.length - new :].equal(other.keys_values(0)[0][0])
+
+
+def test_a_row_is_not_given_to_a_request_that_does_not_fit() -> None:
+    cache = filled("static")
+    other = StaticCache(LAYERS, 1, HEADS, CAPACITY + 1, DIM)
+    extend(other, torch.zeros(LAYERS, 2, 1, HEADS, CAPACITY + 1, DIM))
+    with pytest.raises(CacheFull):
+        cache.insert(0, other)
+    assert cache.lengths == [4, 4]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_padding_goes_where_its_row_goes(kind: str) -> None:
+    cache = ragged(kind)
+    copy = cache.fork()
+    copy.reorder([1, 0, 1])
+    assert (copy.lengths, cache.lengths) == ([1, 3, 1], [3, 1])
+    cache.reset()
+    assert cache.padding is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_saved_is_loaded_with_its_padding(kind: str) -> None:
+    cache, other = ragged(kind), KINDS[kind]()
+    other.load({name: tensor.clone() for name, tensor in cache.state().items()})
+    assert other.lengths == [3, 1]
+    for layer in range(LAYERS):
+        assert all(a.equal(b) for a, b in zip(cache.keys_values(layer), other.keys_values(layer), strict=True))
+
+
+def test_poison_goes_into_free_slots_and_padding() -> None:
+    cache = ragged("static")
+    assert isinstance(cache, StaticCache)
+    rows = [cache.keys_values(0)[0][row, :, 3 - length :].clone() for row, length in enumerate(cache.lengths)]
+    cache.poison(7.0)
+    assert bool((cache.keys[:, :, :, 3:] == 7.0).all() and (cache.keys[:, 1, :, :2] == 7.0).all())
+    assert all(cache.keys[0, row, :, 3 - len(kept[0]) : 3].equal(kept) for row, kept in enumerate(rows))
+    cache.poison(torch.nan)
+    assert bool(cache.keys[:, :, :, 3:].isnan().all() and (cache.keys[:, 1, :, :2] == 7.0).all())

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from kvref.errors import PromptError
-from kvref.generate import SeededSampler, Session, generate_cached, generate_naive
+from kvref.generate import BatchGeneration, SeededSampler, Session, generate_cached, generate_naive
+from kvref.speculate import Speculation
 from kvref.targets.reference import DECODERS, GrowingDecoder
 from kvref.tests.helpers import tiny
 
@@ -26,6 +27,41 @@ def test_no_new_tokens_are_no_tokens() -> None:
     decoder = GrowingDecoder(tiny())
     assert generate_cached(decoder, PROMPT, 0, SeededSampler()) == [[], []]
     assert generate_naive(decoder, PROMPT, 0, SeededSampler()) == [[], []]
+
+
+def naive(decoder: GrowingDecoder, row: list[int], new: int) -> list[int]:
+    return generate_naive(decoder, torch.tensor([row]), new, SeededSampler())[0]
+
+
+@pytest.mark.parametrize("kind", DECODERS)
+def test_rows_of_a_batch_end_where_each_ends_alone(kind: str) -> None:
+    decoder = DECODERS[kind](tiny())
+    prompts = [[1, 2, 3], [6], [0, 4]]
+    with torch.no_grad():
+        alone = [naive(decoder, row, 5) for row in prompts]
+        assert BatchGeneration(decoder).generate(prompts, 5) == alone
+        for end in {token for row in alone for token in row}:
+            want = [row[: row.index(end) + 1] if end in row else row for row in alone]
+            assert BatchGeneration(decoder, end).generate(prompts, 5) == want
+        assert BatchGeneration(decoder).generate(prompts, 0) == [[], [], []]
+
+
+@pytest.mark.parametrize("kind", DECODERS)
+@pytest.mark.parametrize("right", [True, False])
+def test_speculation_gives_the_greedy_tokens_in_as_many_passes_as_its_drafts_deserve(kind: str, right: bool) -> None:
+    decoder = DECODERS[kind](tiny())
+    with torch.no_grad():
+        want = generate_naive(decoder, PROMPT, 5, SeededSampler())
+        rounds: list[int] = []
+
+        def propose(row: int, text: list[int], size: int) -> list[int]:
+            rounds.append(row)
+            draft = want[row][len(text) - 3 :][:size]
+            return draft if right else [(token + 1) % decoder.vocab_size for token in draft]
+
+        assert Speculation(decoder, propose).generate(PROMPT, 5) == want
+        assert Speculation(decoder, propose).generate(PROMPT, 0) == [[], []]
+    assert rounds.count(0) == (1 if right else 4)
 
 
 def test_the_seed_decides() -> None:

@@ -14,10 +14,10 @@ from torch import Tensor
 from kvref.cache import Cache, GrowingCache, Rows, StaticCache
 from kvref.errors import CacheFull, ConfigError, ContextOverflow
 from kvref.generate import SeededSampler, generate_cached
-from kvref.gpt2 import GPT, SIZES, GPTConfig
+from kvref.gpt2 import GPT, SIZES, CausalSelfAttention, GPTConfig
 from kvref.targets.reference import DECODERS
 from kvref.tests.helpers import TINY, tiny
-from kvref.weights import empty_model, load
+from kvref.weights import empty_model, load, loud, with_all_heads
 
 
 def huggingface_model(directory: Path, config: GPTConfig) -> Any:
@@ -78,9 +78,11 @@ def test_sizes_have_the_published_number_of_parameters(name: str, parameters: in
     assert sum(parameter.numel() for parameter in model.parameters()) == parameters
 
 
-@pytest.mark.parametrize("sizes", [{"n_head": 5}, {"n_layer": 0}, {"block_size": -1}])
+@pytest.mark.parametrize(
+    "sizes", [{"n_head": 5}, {"n_layer": 0}, {"block_size": -1}, {"n_kv_head": 5}, {"n_kv_head": 0}]
+)
 def test_impossible_shapes_are_refused(sizes: dict[str, int]) -> None:
-    with pytest.raises(ConfigError, match=r"n_head 5 does not divide n_embd 768|must be at least 1"):
+    with pytest.raises(ConfigError, match=r"head 5 does not divide|must be at least 1"):
         GPTConfig(**sizes)
 
 
@@ -89,6 +91,47 @@ def test_a_chunk_onto_a_past_has_the_lower_right_mask() -> None:
     assert mask is not None
     assert mask.int().tolist() == [[1, 1, 1, 0, 0], [1, 1, 1, 1, 0], [1, 1, 1, 1, 1]]
     assert tiny().causal_mask(past=4, new=1) is None
+
+
+def test_positions_of_a_padded_row_count_its_own_tokens() -> None:
+    padding = torch.tensor([0, 2])
+    assert tiny().position_ids(0, 4, padding).tolist() == [[0, 1, 2, 3], [0, 0, 0, 1]]
+    assert tiny().position_ids(4, 1, padding).tolist() == [[4], [2]]
+    assert tiny().position_ids(4, 1, None).tolist() == [4]
+
+
+def test_padding_is_hidden_from_a_single_token_too() -> None:
+    mask = tiny().attention_mask(past=2, new=1, padding=torch.tensor([0, 2]))
+    assert mask is not None
+    assert mask.int().tolist() == [[[[1, 1, 1]]], [[[0, 0, 1]]]]
+
+
+def test_neighbouring_query_heads_share_a_head_of_keys() -> None:
+    config = GPTConfig(block_size=8, vocab_size=7, n_layer=1, n_head=4, n_embd=8, n_kv_head=2)
+    attention = loud(config).transformer.h[0].attn
+    assert isinstance(attention, CausalSelfAttention)
+    assert attention.repeat_heads(torch.tensor([[[[5.0]], [[7.0]]]])).flatten().tolist() == [5.0, 5.0, 7.0, 7.0]
+
+
+def test_shared_heads_are_the_same_model_as_repeated_ones() -> None:
+    config = GPTConfig(block_size=8, vocab_size=7, n_layer=2, n_head=4, n_embd=8, n_kv_head=2)
+    model, tokens = loud(config, dtype=torch.float64), torch.tensor([[1, 2, 3, 4]])
+    copied = with_all_heads(model)
+    assert copied.config.kv_heads == 4
+    with torch.no_grad():
+        torch.testing.assert_close(copied(tokens)[0], model(tokens)[0], rtol=0, atol=1e-12)
+        assert copied(tokens)[1].bytes == 2 * model(tokens)[1].bytes
+
+
+def test_without_commit_the_cache_stays_as_it_was() -> None:
+    cache, tokens = GrowingCache(), torch.tensor([[1, 2]])
+    with torch.no_grad():
+        kept, _ = tiny()(tokens, cache)
+        looked, _ = tiny()(tokens, cache, commit=False)
+        again, _ = tiny()(tokens, cache)
+    assert looked.equal(again)
+    assert not looked.equal(kept)
+    assert cache.length == 4
 
 
 @pytest.mark.parametrize("new", [0, 9])

@@ -8,26 +8,32 @@ from hypothesis import strategies as st
 
 from kvref.errors import ScheduleError
 from kvref.schedule import (
+    Abort,
     Content,
     Crop,
+    CropRows,
     Extend,
     Fork,
     Op,
     Overflow,
+    Peek,
     Poison,
+    Prefill,
+    Refill,
     Reorder,
     Reset,
+    Restore,
     Schedule,
     Start,
     alone,
     requests,
 )
-from kvref.strategies import conversations, overflows, rechunked, schedules, twins
+from kvref.strategies import EVERY, conversations, overflows, ragged_prompts, rechunked, schedules, twins
 from kvref.targets import Bench, ReferenceTarget
 from kvref.trace import longest
 
 STATIC = ReferenceTarget("reference:static", "static", Bench())
-EVERYTHING = schedules(Crop, Fork, Reorder, Reset, Start, Poison)
+EVERYTHING = schedules(*EVERY, Poison)
 
 EXAMPLE = Schedule(
     (
@@ -40,6 +46,12 @@ EXAMPLE = Schedule(
         Overflow(((0,) * 9,) * 2, 0),
         Poison(math.nan, 0),
         Reset(0),
+        Prefill(((1, 2), (3, 4, 5)), 1, 6, 0),
+        Peek(((1,), (2,)), 0),
+        Abort(((1, 2), (3, 4)), 1, 0),
+        CropRows((0, 2), 0),
+        Refill(1, (7, 8, 9), 0),
+        Restore(0),
     )
 )
 IN_WORDS = """\
@@ -51,7 +63,13 @@ IN_WORDS = """\
   6. reorder cache 1 to rows [1, 1]
   7. try to extend cache 0 by 9 tokens, which must be refused
   8. fill the free slots of cache 0 with nan
-  9. reset cache 0"""
+  9. reset cache 0
+ 10. prefill cache 0 with 2, 3 tokens, padded with 6 and 1 more column: [1 2] [3 4 5]
+ 11. look at 1 token behind cache 0, kept as it is: [1] [2]
+ 12. extend cache 0 by 2 tokens, but fail in layer 1: [1 2] [3 4]
+ 13. crop the rows of cache 0 to [0, 2] tokens
+ 14. give row 1 of cache 0 to a request of 3 tokens: [7 8 9]
+ 15. save cache 0, and restore it"""
 
 
 def test_a_schedule_reads_as_plain_words() -> None:
@@ -59,19 +77,34 @@ def test_a_schedule_reads_as_plain_words() -> None:
 
 
 def test_contents_follow_from_plain_lists() -> None:
-    before, after = EXAMPLE.contents[-2:]
+    before, after = EXAMPLE.contents[7:9]
     assert before == (Content(((1, 2, 3), (4, 5, 6)), 9), Content(((4, 8), (4, 8)), 9))
     assert after[0] == Content(((), ()), 9)
+
+
+def test_rows_of_their_own_length_follow_from_plain_lists_too() -> None:
+    padded, looked, died, cropped, given, restored = (state[0] for state in EXAMPLE.contents[9:])
+    assert padded == looked == died == Content(((1, 2), (3, 4, 5)), 9, padding=1)
+    assert (padded.length, padded.width, padded.ragged) == (3, 4, True)
+    assert cropped == Content(((), (3, 4)), 9)
+    assert given == restored == Content(((), (7, 8, 9)), 9)
+
+
+def test_a_padded_row_alone_has_no_padding() -> None:
+    ops = Start(2), Prefill(((1,), (2, 3)), 1), CropRows((1, 0)), Peek(((4,), (5,)))
+    assert alone(Schedule(ops), 1) == Schedule((Start(), Extend(((2, 3),)), Crop(0), Peek(((5,),))))
+    with pytest.raises(ScheduleError, match="no fixed place"):
+        alone(Schedule((*ops, Refill(0, (1,)))), 0)
 
 
 @settings(derandomize=True, deadline=None)
 @given(st.data())
 def test_drawn_schedules_survive_json(data: st.DataObject) -> None:
     decoder = data.draw(st.sampled_from(STATIC.decoders()))
-    for draw in (EVERYTHING, rechunked(), twins(), overflows(), conversations(3)):
+    for draw in (EVERYTHING, rechunked(), twins(), overflows(), conversations(3), ragged_prompts(2)):
         schedule = data.draw(draw(decoder, STATIC.sources(decoder)))
         assert Schedule.from_json(schedule.to_json()) == schedule
-        assert all(content.length <= decoder.block_size for state in schedule.contents for content in state)
+        assert all(content.width <= decoder.block_size for state in schedule.contents for content in state)
 
 
 def test_json_is_strict_json() -> None:
@@ -95,6 +128,16 @@ def test_json_is_strict_json() -> None:
         ((Start(), Reorder((1,))), "the rows are 0 to 0"),
         ((Start(), Reorder(())), "at least one row must stay"),
         ((Start(), Fork(1)), "there is no cache 1"),
+        ((Start(), Extend(((0,),)), Prefill(((0,),))), "a prefill needs an empty cache"),
+        ((Start(), Prefill(((0,),), -1)), "padding is some columns"),
+        ((Start(1, 3), Prefill(((0, 0),), 2)), "room for 3 tokens"),
+        ((Start(1, 1), Peek(((0, 0),))), "room for 1 tokens"),
+        ((Start(2), CropRows((0,))), "1 length for 2 rows"),
+        ((Start(), CropRows((1,))), r"the rows have \[0\] tokens"),
+        ((Start(), Refill(0, (1,))), "is not taken yet"),
+        ((Start(), Extend(((0,),)), Refill(1, (1,))), "the rows are 0 to 0"),
+        ((Start(), Extend(((0,),)), Refill(0, ())), "at least one token"),
+        ((Start(1, 2), Extend(((0,),)), Refill(0, (1, 2, 3))), "room for 2 tokens"),
     ],
 )
 def test_the_impossible_is_refused_with_its_step(ops: tuple[Op, ...], message: str) -> None:

@@ -172,7 +172,7 @@ class Buffered(GPT):
     def __init__(self, config):
         super().__init__(config)
         self.register_buffer("causal", torch.ones(config.block_size, config.block_size).tril().bool())
-    def attention_mask(self, past, new): return self.causal[past : past + new, : past + new]
+    def causal_mask(self, past, new): return self.causal[past : past + new, : past + new]
 """
 
 

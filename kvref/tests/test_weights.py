@@ -164,3 +164,10 @@ def effect_of_a_stale_key(model: GPT) -> list[float]:
             got = model(tokens[:, -1:], cache)[0][:, -1]
             effects.append(float((got - want).abs().max() / want.abs().max()))
     return effects
+
+
+def test_heads_that_share_keys_are_no_checkpoint_of_gpt2(tmp_path: Path) -> None:
+    model = loud(GPTConfig(block_size=8, vocab_size=7, n_layer=1, n_head=4, n_embd=8, n_kv_head=2))
+    with pytest.raises(CheckpointError, match="for each query head"):
+        save(model, tmp_path / "shared")
+    assert not (tmp_path / "shared").exists()
