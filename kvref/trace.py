@@ -296,9 +296,9 @@ def tokens_of(layers: Layers, row: int, length: int) -> FirstLayers:
     return [(keys[kept], values[kept]) for keys, values in layers]
 
 
-def prefilled(step: Step) -> Layers:
-    """What the keys and values of a step's tokens are when one prefill makes them all."""
-    decoder, rows = step.decoder, as_tensor(step.content.rows, step.decoder)
+def prefilled(decoder: Decoder, sequences: Sequence[Row]) -> Layers:
+    """What the keys and values of some sequences of one length are when one prefill makes them all."""
+    rows = as_tensor(sequences, decoder)
     _, handle = decoder.step(decoder.start(len(rows)), rows)
     return [decoder.keys_values(handle, layer) for layer in range(decoder.size("n_layer"))]
 

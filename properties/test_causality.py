@@ -99,7 +99,8 @@ def require_finality(decoder: Decoder, schedule: Schedule) -> None:
             before[step.cache] = step
     for step in before.values():
         if layers := step.keys_values():
-            expect_keys_values(step, layers, prefilled(step), "of one pass over all tokens", decoder.lens)
+            one_pass = prefilled(decoder, step.content.rows)
+            expect_keys_values(step, layers, one_pass, "of one pass over all tokens", decoder.lens)
             saw("rows of one pass over all tokens")
 
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from kvref import search as search_module
+from kvref.bugs.free_slots_attended import FreeSlotsAttended
 from kvref.check import check, exit_code
 from kvref.decoder import Decoder
 from kvref.law import laws
@@ -13,7 +14,6 @@ from kvref.search import Effort, Status, plan_for
 from kvref.targets import OneDecoder
 from kvref.targets.reference import StaticDecoder
 from kvref.tests.helpers import BENCH, tiny
-from kvref.tests.mutants import ReadsFreeSlots
 
 AMPLE = 600.0
 """Seconds that no test here comes near."""
@@ -42,7 +42,7 @@ def test_planned_searches_hold_on_the_schedules_that_were_chosen() -> None:
 
 
 def test_a_planned_search_finds_and_shrinks_what_is_wrong() -> None:
-    broken = OneDecoder("mine", "mine", Decoder(StaticDecoder(tiny(), ReadsFreeSlots), "mine"), BENCH)
+    broken = OneDecoder("mine", "mine", Decoder(StaticDecoder(tiny(), FreeSlotsAttended), "mine"), BENCH)
     chosen = [laws()["free-slots-do-not-matter"]]
     (outcome,) = check([broken], chosen, Effort(), AMPLE, lambda *_: None)
     assert outcome.status is Status.BROKEN
