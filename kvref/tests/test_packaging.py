@@ -9,11 +9,13 @@ import torch
 
 import kvref
 from kvref import bugs, properties
+from kvref.bug import catalogue
 from kvref.decoder import Capability
 from kvref.gpt2 import GPTConfig
 from kvref.law import laws
-from kvref.search import Effort
-from kvref.tests.helpers import try_law
+from kvref.search import Effort, Status, search
+from kvref.targets.resolve import resolve
+from kvref.tests.helpers import BENCH, try_law
 from kvref.weights import loud
 
 ROOT = Path(kvref.__path__[0]).resolve().parent
@@ -58,6 +60,12 @@ def test_the_readme_names_the_laws_and_bugs_that_there_are() -> None:
     for name in re.findall(r"--law ([a-z0-9-]+)", readme):
         assert name in laws()
     assert f"{len(laws())} laws" in readme
+    families = list(dict.fromkeys(bug.family for bug in catalogue().values()))
+    counts = re.findall(r"There are (\d+), in eleven families:\n([a-z, ]+)\.", readme)
+    assert [(int(count), sorted(names.split(", "))) for count, names in counts] == [
+        (len(catalogue()), sorted(families))
+    ]
+    assert f"stand {len(catalogue())} variants" in readme
     bare = [law for law in laws().values() if not law.lacks(frozenset({Capability.BATCH}))]
     assert len(bare) == 9
     assert "Nine of\nthe laws need nothing more" in readme
@@ -77,3 +85,11 @@ def test_the_code_in_the_readme_runs() -> None:
     tokens = torch.zeros(1, 3, dtype=torch.long)
     model = loud(GPTConfig(8, 7, 1, 1, 4))
     exec(code, {"model": model, "tokens": tokens})  # what it shows a reader has to work as it stands
+
+
+def test_the_bug_in_the_readme_is_found_by_its_file_alone(tmp_path: Path) -> None:
+    (code,) = re.findall(r"```py\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    (tmp_path / "crop_loses_a_token.py").write_text(code)
+    (target,) = resolve(f"{tmp_path / 'crop_loses_a_token.py'}:bug", BENCH)
+    outcome = search(laws()["crop-equals-never-having-appended"], target, Effort(shrink=False))
+    assert outcome.status is Status.BROKEN
