@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kvref.errors import BadInput, NotExact
+from kvref.matrix.cli import app as bugs
 from kvref.measure.cli import app as measure
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ WEIGHTS_SECONDS = 300.0
 """Time limit for a checkpoint, where none is asked for: its passes may be a thousand times those of a tiny shape."""
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app.add_typer(bugs, name="bugs")
 app.add_typer(measure, name="measure")
 
 
@@ -164,13 +166,14 @@ def run(
     from rich.console import Console
 
     from kvref.bug import catalogue
-    from kvref.check import Kill, exit_code, kill
     from kvref.check import check as check_laws
+    from kvref.check import exit_code
+    from kvref.matrix.gate import Kill, kills
     from kvref.report import Report
     from kvref.search import Outcome
 
     report, begun = Report(Console(highlight=False)), perf_counter()
-    outcomes, kills = list[Outcome](), list[Kill]()
+    outcomes, killed = list[Outcome](), list[Kill]()
     report.header(bench, effort, max_time)
     stopped = False
     try:
@@ -180,15 +183,17 @@ def run(
                 report.outcome(outcome)
             if whole and exit_code(outcomes) == 0:
                 report.kills()
-                for caught in kill(catalogue().values(), laws, effort, bench, report.progress):
-                    kills.append(caught)
-                    report.kill(caught)
+                names = [law.name for law in laws]
+                workers = None if bench.device.type == "cpu" else 1
+                for kill in kills(catalogue(), names, effort, bench, workers, report.tried):
+                    killed.append(kill)
+                    report.kill(kill)
     except KeyboardInterrupt:
         stopped = True
-    report.sum(outcomes, kills, perf_counter() - begun)
+    report.sum(outcomes, killed, perf_counter() - begun)
     if stopped:
         report.line("stopped before the end; what is above was done")
-    return exit_code(outcomes, kills, stopped=stopped)
+    return exit_code(outcomes, killed, stopped=stopped)
 
 
 def flags_of(**options: object) -> str:
@@ -201,7 +206,7 @@ def flags_of(**options: object) -> str:
 def main() -> None:
     """Run the command line, and turn every way it can end into its exit code."""
     try:
-        code = app(standalone_mode=False)
+        code = app(standalone_mode=False) or 0
     except BadInput as error:
         print(f"kvref: {error}", file=sys.stderr)
         code = 2
@@ -214,7 +219,7 @@ def main() -> None:
     except Exception as error:
         # A wrong option; which module this class lives in depends on the version of typer.
         if format_message := getattr(error, "format_message", None):
-            command = " ".join(word for word in sys.argv[1:2] if word in ("check", "env", "measure"))
+            command = " ".join(word for word in sys.argv[1:2] if word in ("bugs", "check", "env", "measure"))
             lines = format_message().rstrip(".").splitlines() or ["give a command"]
             print(f"kvref: {lines[0]}; see `{' '.join(['kvref', command]).strip()} --help`", file=sys.stderr)
             sys.exit(2)

@@ -25,6 +25,10 @@ class TargetError(BadInput):
     """A target string that does not lead to a decoder."""
 
 
+class MatrixError(BadInput, ValueError):
+    """A saved kill matrix that cannot be read, or that is about other bugs and laws than there are."""
+
+
 class ScheduleError(BadInput, ValueError):
     """A schedule that asks for the impossible, such as a crop beyond the length."""
 

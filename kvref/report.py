@@ -10,7 +10,9 @@ from rich.status import Status as Spinner
 from rich.text import Text
 
 import kvref
-from kvref.check import Kill
+from kvref.matrix.cells import Cell
+from kvref.matrix.gate import Kill
+from kvref.matrix.worker import Job
 from kvref.schedule import count
 from kvref.search import Effort, Outcome, Status
 from kvref.targets import Bench
@@ -68,27 +70,25 @@ class Report:
 
     def kill(self, kill: Kill) -> None:
         """Print how a bug was caught: by which law, on which schedule, and where it first diverges."""
-        if kill.outcome is None or kill.outcome.finding is None:
-            self.line(
-                Text("  survived ", "bold red") + f" {kill.bug.name}: none of {count(kill.tried, 'law')} caught it"
-            )
+        if kill.cell is None or kill.cell.schedule is None:
+            self.line(Text("  survived ", "bold red") + f" {kill.bug}: none of {count(kill.tried, 'law')} caught it")
             return
-        finding = kill.outcome.finding
+        cell = kill.cell
         self.line(
             Text("  caught   ", "green")
-            + f" {kill.bug.name} by {finding.law}, at example {kill.outcome.killed_after}, {kill.seconds:.1f} s"
+            + f" {kill.bug} by {cell.law}, at example {cell.killed_after}, {kill.seconds:.1f} s"
         )
-        self.line(indent(str(finding.schedule), 12))
-        self.line(indent(f"diverges at {finding.divergence}", 13))
-        if finding.origin:
-            self.line(indent(f"cache: {finding.origin}", 13))
+        self.line(indent(str(cell.schedule), 12))
+        self.line(indent(f"diverges at {cell.diverges}", 13))
+        if cell.origin:
+            self.line(indent(f"cache: {cell.origin}", 13))
 
     def sum(self, outcomes: Sequence[Outcome], kills: Sequence[Kill], seconds: float) -> None:
         """Print the totals."""
         counts = {status: sum(outcome.status is status for outcome in outcomes) for status in Status}
         parts = [f"{number} {status}" for status, number in counts.items() if number]
         if kills:
-            parts.append(f"{sum(kill.outcome is not None for kill in kills)} of {len(kills)} bugs caught")
+            parts.append(f"{sum(kill.cell is not None for kill in kills)} of {len(kills)} bugs caught")
         examples = sum(outcome.examples for outcome in outcomes)
         searching = sum(outcome.seconds for outcome in outcomes) or 1.0
         forward = sum(outcome.forward_seconds for outcome in outcomes)
@@ -101,6 +101,10 @@ class Report:
         """Show what is running now, on a terminal."""
         if self.spinner:
             self.spinner.update(f"{what}: {count(done, 'example')}")
+
+    def tried(self, job: Job, cell: Cell) -> None:
+        """Show which bug a law has just been tried on, on a terminal."""
+        self.progress(f"{job.subject} {cell.mark} under {job.law}", cell.examples)
 
     def running(self) -> AbstractContextManager[object]:
         """Context with a spinner on a terminal."""

@@ -33,12 +33,16 @@ SLOW_CALLS, SLOW_SECONDS = 15, 0.2
 
 @dataclass(frozen=True)
 class Effort:
-    """How hard to search. With one seed the same examples are drawn on every machine."""
+    """How hard to search. With one seed the same examples are drawn on every machine.
+
+    Where `first` is given, only so many of the examples are tried, and the search is cut short by that.
+    """
 
     examples: int = 60
     seed: int = 0
     max_seconds: float | None = None
     shrink: bool = True
+    first: int | None = None
 
     def flags(self) -> str:
         """Command-line flags that ask for the same examples, where they are not the default."""
@@ -60,7 +64,10 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a search for a broken law came to. `killed_after` counts examples up to the first failing one."""
+    """What a search for a broken law came to.
+
+    `killed_after` counts examples up to the first failing one, `killed_seconds` the time until it failed.
+    """
 
     law: Law
     target: str
@@ -71,6 +78,7 @@ class Outcome:
     reason: str = ""
     finding: Finding | None = None
     killed_after: int | None = None
+    killed_seconds: float | None = None
 
 
 @dataclass
@@ -79,6 +87,7 @@ class Watch:
 
     law: Law
     deadline: float | None = None
+    first: int | None = None
     let_raise: bool = False
     tick: Tick | None = None
     only: frozenset[Schedule] | None = None
@@ -91,6 +100,7 @@ class Watch:
     crashes: list["Failure"] = field(default_factory=list["Failure"])
     repeats: bool = True
     killed_after: int | None = None
+    killed_at: float | None = None
 
     def attempt(self, decoder: Decoder, schedule: Schedule) -> None:
         """Try the law once. A decoder that raises is noted, and fails only when asked to."""
@@ -99,6 +109,7 @@ class Watch:
         if self.only is not None and schedule not in self.only and not self.failures:
             return
         late = self.deadline is not None and perf_counter() > self.deadline
+        late |= self.first is not None and self.examples >= self.first and not self.failures
         # Hypothesis checks in the end that what failed still fails; that replay must run, however late it is.
         if late and not any(failure.schedule == schedule for failure in self.failures):
             self.cut_short = True
@@ -114,6 +125,7 @@ class Watch:
             self.law.check(decoder, schedule)
         except LawBroken as error:
             self.killed_after = self.killed_after or self.examples
+            self.killed_at = self.killed_at or perf_counter()
             self.failures.append(Failure(error, decoder, schedule))
             raise
         except OutOfReach as error:
@@ -177,15 +189,20 @@ def search(law: Law, target: Target, effort: Effort, tick: Tick | None = None, p
         further = next_lens(target, seen_by, watch, verdict)
         if further is None:
             outcome = conclude(law, seen_by, effort, watch, verdict, notes)
-            seconds = perf_counter() - begun
-            return replace(outcome, examples=spent.examples, seconds=seconds, forward_seconds=spent.forward_seconds)
+            return replace(
+                outcome,
+                examples=spent.examples,
+                seconds=perf_counter() - begun,
+                forward_seconds=spent.forward_seconds,
+                killed_seconds=None if watch.killed_at is None else watch.killed_at - begun,
+            )
         seen_by, note = further
         notes.append(note)
 
 
 def hunt(law: Law, target: Target, effort: Effort, end: float | None, tick: Tick | None, plan: Plan | None) -> Watch:
     """Search under one lens, until a point in time if one is given."""
-    watch = Watch(law, end, tick=tick)
+    watch = Watch(law, end, effort.first, tick=tick)
     if plan and effort.max_seconds is not None:
         watch.only = plan.within(effort.max_seconds)
     explore(watch, target, effort)

@@ -179,7 +179,7 @@ def test_stopping_keeps_what_is_done(kvref, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_help_and_version_do_not_import_torch() -> None:
-    for args in (["--help"], ["check", "--help"], ["--version"]):
+    for args in (["--help"], ["check", "--help"], ["bugs", "run", "--help"], ["--version"]):
         script = f"import sys; sys.argv = ['kvref', *{args!r}]; from kvref import cli\ntry: cli.main()\n"
         script += "finally: print('torch' in sys.modules)"
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)

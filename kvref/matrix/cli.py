@@ -1,0 +1,278 @@
+"""`kvref bugs`: the catalogue, and what kills it. Nothing here imports torch before a command runs."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kvref.errors import BadInput, MatrixError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rich.console import Console
+
+    from kvref.bug import Bug
+    from kvref.matrix.cells import Cell, Matrix
+    from kvref.search import Effort
+
+EXIT_CODES = "Exit codes: 0 every bug killed, 1 a bug survives, 2 bad input, 3 kvref broke, 4 inconclusive."
+
+app = typer.Typer(rich_markup_mode=None, help="The catalogue of bugs, and which laws kill them.")
+
+Names = Annotated[list[str] | None, typer.Argument(help="Bugs; else all.", show_default=False)]
+Laws = Annotated[list[str] | None, typer.Option("--law", help="Only this law; may be given again.")]
+Examples = Annotated[int, typer.Option(min=1, help="Schedules to try for each law.")]
+Seed = Annotated[int, typer.Option(min=0, help="The same seed draws the same schedules.")]
+Workers = Annotated[int | None, typer.Option(min=1, help="Processes; else one for each core.", show_default=False)]
+MaxSeconds = Annotated[
+    float | None,
+    typer.Option(
+        min=0.1, help="Seconds after which a cell is ended; else 60, and one for each example.", show_default=False
+    ),
+]
+Saved = Annotated[Path | None, typer.Option("--matrix", help="Matrix that `kvref bugs run --json` saved.")]
+
+
+@app.callback(invoke_without_command=True)
+def root(context: typer.Context) -> None:
+    """The catalogue of bugs, and which laws kill them."""
+    if context.invoked_subcommand is None:
+        raise BadInput("give a command, such as `kvref bugs list`; see `kvref bugs --help`")
+
+
+@app.command("list")
+def list_bugs() -> None:
+    """List the bugs: name, family, and what is wrong."""
+    from rich.table import Table
+
+    from kvref.bug import catalogue
+
+    screen = console()
+    if not screen.is_terminal:
+        for name, bug in catalogue().items():
+            typer.echo(f"{name}\t{bug.family}\t{bug.wrong}")
+        return
+    table = Table("bug", "family", "what is wrong", box=None)
+    for name, bug in catalogue().items():
+        table.add_row(name, bug.family, bug.wrong)
+    screen.print(table)
+
+
+@app.command(epilog="Exit codes: 0 shown, 2 bad input, 3 kvref broke, 4 the reference failed, so nothing was tried.")
+def show(
+    name: Annotated[str, typer.Argument(help="A bug.")],
+    matrix: Saved = None,
+    examples: Examples = 60,
+    seed: Seed = 0,
+) -> None:
+    """Show a bug: what is wrong, its diff against the reference, where it was seen, and what kills it.
+
+    With --matrix, every killer is named as the file has it, at once. Without, the laws are tried on the bug until one
+    kills it, which takes some seconds, and the smallest schedule that does is shown.
+    """
+    from kvref.matrix.cells import read_matrix
+    from kvref.search import Effort
+
+    bugs = choose_bugs([name])
+    saved = None if matrix is None else known(read_matrix(matrix), [name])
+    (bug,) = bugs.values()
+    typer.echo(f"{name} ({bug.family})\n  wrong     {bug.wrong}\n  trigger   {bug.trigger}\n  hint      {bug.hint}")
+    typer.echo("".join(f"  seen      {witness}\n" for witness in bug.witnesses) + "\n" + bug.diff() + "\n")
+    found = saved or gated(bugs, Effort(examples, seed))
+    typer.echo("\n".join(killers_told(found, name)))
+    raise typer.Exit(4 if found.unhealthy() else 0)
+
+
+@app.command(epilog=EXIT_CODES)
+def run(
+    names: Names = None,
+    law: Laws = None,
+    gate: Annotated[bool, typer.Option("--gate", help="Stop at the first law that kills a bug.")] = False,
+    shrink: Annotated[
+        bool, typer.Option("--shrink", help="Keep the smallest schedule that kills, not the first; takes longer.")
+    ] = False,
+    examples: Examples = 60,
+    seed: Seed = 0,
+    workers: Workers = None,
+    max_seconds: MaxSeconds = None,
+    json: Annotated[Path | None, typer.Option(help="File to save the matrix in.")] = None,
+    stryker: Annotated[Path | None, typer.Option(help="File for a mutation testing report, schema 2.")] = None,
+) -> None:
+    """Try every law on every bug, once the reference has held it, and say which kill which."""
+    from kvref.cli import choose_laws
+    from kvref.matrix.plan import run as run_matrix
+    from kvref.matrix.report import MatrixReport
+    from kvref.search import Effort
+    from kvref.targets import Bench
+
+    bugs, laws = choose_bugs(names), [law.name for law in choose_laws(list(dict.fromkeys(law or [])))]
+    for path in (json, stryker):
+        require_writable(path)
+    require_exact()
+    effort = Effort(examples, seed, shrink=shrink)
+    report = MatrixReport(console(), list(bugs), laws, gate=gate)
+    report.header(versions(effort))
+    with report.running():
+        matrix = run_matrix(
+            bugs,
+            laws,
+            effort,
+            Bench(),
+            gate=gate,
+            workers=workers,
+            max_seconds=max_seconds,
+            tick=lambda _, cell: report.cell(cell),
+        )
+    report.sum(matrix)
+    save(matrix, bugs, json, stryker)
+    raise typer.Exit(exit_code(matrix))
+
+
+@app.command(epilog=EXIT_CODES)
+def reliability(
+    names: Names = None,
+    matrix: Saved = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds to try for each bug.")] = 20,
+    examples: Examples = 60,
+    seed: Annotated[int, typer.Option(min=0, help="The seeds behind this one are tried.")] = 0,
+    workers: Workers = None,
+    max_seconds: MaxSeconds = None,
+) -> None:
+    """Say with how many seeds each bug is killed, and how often it may be missed.
+
+    The laws are those that kill the bug in a saved matrix, or else the first that does, found now. With each seed they
+    are tried until one kills. The bound on the share of seeds that miss is Clopper and Pearson's, one-sided, at 95%.
+    """
+    from kvref.matrix.cells import read_matrix
+    from kvref.matrix.reliability import reliability as measure
+    from kvref.search import Effort
+    from kvref.targets import Bench
+
+    saved = None if matrix is None else known(read_matrix(matrix), names or [])
+    bugs = choose_bugs(names or (list(saved.bugs) if saved else []))
+    effort = Effort(examples, seed, shrink=False)
+    require_exact()
+    found = saved or gated(bugs, effort, workers, max_seconds)
+    if found.stopped:
+        typer.echo("\n".join(unhealthy_told(found.unhealthy()) or ["stopped before the end"]))
+        raise typer.Exit(4)
+    killers = {bug: found.killers(bug) for bug in bugs}
+    alive = [bug for bug, laws in killers.items() if not laws]
+    for bug in alive:
+        typer.echo(f"{bug}: no law kills it")
+    missed = False
+    tried = {name: bug for name, bug in bugs.items() if killers[name]}
+    for row in measure(tried, killers, effort, Bench(), seeds, workers=workers, max_seconds=max_seconds):
+        missed |= row.killed < row.seeds
+        laws = row.laws[0] if len(row.laws) == 1 else f"{len(row.laws)} laws"
+        typer.echo(
+            f"{row.bug:44} killed with {row.killed} of {row.seeds} seeds, misses at most {row.most_missed:.1%}  {laws}"
+        )
+    raise typer.Exit(1 if missed or alive else 0)
+
+
+def choose_bugs(names: "Iterable[str] | None") -> "Mapping[str, Bug]":
+    """Bugs by name, each once, or the whole catalogue."""
+    from kvref.bug import catalogue
+    from kvref.targets.resolve import find_bug
+
+    return {name: find_bug(name) for name in dict.fromkeys(names or [])} or catalogue()
+
+
+def known(matrix: "Matrix", names: list[str]) -> "Matrix":
+    """A saved matrix, if it is whole, lists these bugs, and is about bugs and laws that there are."""
+    from kvref.bug import catalogue
+    from kvref.law import laws
+
+    if matrix.stopped:
+        raise MatrixError("the matrix was stopped before its end; run `kvref bugs run --json` again")
+    for what, listed, there in (("bug", matrix.bugs, catalogue()), ("law", matrix.laws, laws())):
+        if strange := [name for name in listed if name not in there]:
+            raise MatrixError(f"the matrix is of another kvref: there is no {what} {strange[0]!r}")
+    for name in names:
+        if name not in matrix.bugs and name in catalogue():
+            raise MatrixError(f"the matrix has no bug {name!r}; run `kvref bugs run --json` again")
+    return matrix
+
+
+def gated(
+    bugs: "Mapping[str, Bug]", effort: "Effort", workers: int | None = None, max_seconds: float | None = None
+) -> "Matrix":
+    """The first law that kills each bug."""
+    from kvref.law import laws
+    from kvref.matrix.plan import run as run_matrix
+    from kvref.targets import Bench
+
+    with console().status("looking for a law that kills"):
+        return run_matrix(bugs, list(laws()), effort, Bench(), gate=True, workers=workers, max_seconds=max_seconds)
+
+
+def killers_told(matrix: "Matrix", bug: str) -> list[str]:
+    """What kills a bug, in words."""
+    if told := unhealthy_told(matrix.unhealthy()):
+        return told
+    killed = [cell for cell in matrix.row(bug) if cell.killed_after]
+    if not killed:
+        return ["no law kills it" if not matrix.stopped else "stopped before a law killed it"]
+    lines = [f"killed by {cell.law}, at example {cell.killed_after}" for cell in killed]
+    first = killed[0]
+    return [*lines, *([str(first.schedule), f"diverges at {first.diverges}"] if first.schedule else [])]
+
+
+def unhealthy_told(cells: "list[Cell]") -> list[str]:
+    """What the reference did not hold, in words."""
+    return [f"the reference does not hold {cell.law}: {cell.diverges or cell.reason}" for cell in cells]
+
+
+def exit_code(matrix: "Matrix") -> int:
+    """4 when the reference failed or it was stopped, 1 when a bug survives."""
+    if matrix.stopped:
+        return 4
+    return 1 if matrix.survivors() else 0
+
+
+def require_exact() -> None:
+    """The short self-test of the lens that everything rests on; raises `NotExact`."""
+    import torch
+
+    from kvref.exactness.selftest import require
+
+    torch.set_num_threads(1)
+    require("tile", torch.device("cpu"))
+
+
+def require_writable(path: Path | None) -> None:
+    """Raise `BadInput` now for a file that could not be written in the end."""
+    if path is None:
+        return
+    try:
+        path.open("a").close()
+    except OSError as error:
+        raise BadInput(f"{path} cannot be written: {error.strerror}") from None
+
+
+def save(matrix: "Matrix", bugs: "Mapping[str, Bug]", json: Path | None, stryker: Path | None) -> None:
+    """Write what was asked for."""
+    from kvref.matrix.stryker import to_stryker
+
+    if json is not None:
+        json.write_text(matrix.to_json(), encoding="utf-8")
+    if stryker is not None:
+        stryker.write_text(to_stryker(matrix, bugs), encoding="utf-8")
+
+
+def versions(effort: "Effort") -> str:
+    """What runs, and how hard it tries."""
+    import torch
+
+    import kvref
+
+    return f"kvref {kvref.__version__}, torch {torch.__version__}; {effort.examples} examples a law, seed {effort.seed}"
+
+
+def console() -> "Console":
+    """The terminal, or what it is piped into."""
+    from rich.console import Console
+
+    return Console(highlight=False)
