@@ -1,20 +1,24 @@
 """The last token of a reply is shown to the user, and never to the model."""
 
+from jaxtyping import Float
+from torch import Tensor
 from typing_extensions import override
 
 from kvref.bug import Bug
 from kvref.generate import Session
-from kvref.protocol import Sampler
+from kvref.protocol import Tokens
 
 
 class LastTokenNeverCached(Session):
-    """The loop ends when the last token is sampled, and nothing remembers that it was not run."""
+    """What was sampled and not run is forgotten when the user speaks."""
 
     @override
-    def reply(self, max_new_tokens: int, sampler: Sampler) -> list[list[int]]:
-        answer = super().reply(max_new_tokens, sampler)
-        self.pending = []  # reference: the last token stays pending
-        return answer
+    def feed(self, tokens: Tokens) -> Float[Tensor, "batch vocab_size"]:
+        new = tokens if tokens.numel() else tokens.new_tensor([self.pending])  # reference: the pending, then the new
+        logits, self.cache = self.decoder.step(self.cache, new)
+        self.pending = []
+        self.logits = last = logits[:, -1]
+        return last
 
 
 bug = Bug(

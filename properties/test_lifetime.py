@@ -78,7 +78,7 @@ def test_caches_side_by_side_never_meet(decoder: Decoder, schedule: Schedule) ->
 
 
 @law(
-    given=schedules(Reset, Crop, Prefill, CropRows),
+    given=schedules(Reset, Crop, Prefill),
     needs=(Capability.RESET,),
     must_see=("a second request", "a second request shorter than the first", "a third request"),
 )

@@ -16,6 +16,7 @@ from kvref import weights
 from kvref.bug import catalogue
 from kvref.cache import Cache, GrowingCache, Padding, Rows, StaticCache
 from kvref.disputes import ScalesByHeadDim, ScalesValues, StaleKey, StoresBfloat16, TopLeft, chunks, same_weights
+from kvref.exactness import exact
 from kvref.gpt2 import GPT, GPTConfig
 from kvref.protocol import Logits, Tokens
 from kvref.scaling import measure, same_bits
@@ -160,10 +161,10 @@ class Trial:
         return measure(self.full, self.cached(part), self.tokens, self.splits, dtype, modes=())
 
     def shows(self, part: Part) -> bool:
-        """Whether a fault changes a bit here, beside the same kind of cache: other strides make other kernels."""
+        """Whether a fault changes a bit here, beside the same kind of cache, under the lens, where strides do not."""
         static = issubclass(part, StaticCache | StaticDecoder) or (self.preallocates and issubclass(part, GPT))
         kind = StaticCache if static else GrowingCache
-        with torch.inference_mode():
+        with torch.inference_mode(), exact("tile"):
             wrong, right = (self.cached(one)(self.tokens, self.splits) for one in (part, kind))
         return not same_bits(wrong, right)
 
@@ -193,8 +194,10 @@ def judged(trial: Trial, part: Part | None, tick: Tick) -> Evidence:
 
 
 def faults() -> dict[str, Part]:
-    """What is planted: every bug of the catalogue, and those here."""
-    return {name: bug.part for name, bug in catalogue().items()} | {part.__name__: part for part in FAULTS}
+    """What is planted: every bug of the catalogue that calls with a cache can show, and those here."""
+    bugs = {name: bug.part for name, bug in catalogue().items()}
+    hosted = {name: part for name, part in bugs.items() if issubclass(part, GPT | Cache | GrowingDecoder)}
+    return hosted | {part.__name__: part for part in FAULTS}
 
 
 def note_honest(counts: Counts, evidence: Sequence[Evidence]) -> None:

@@ -135,29 +135,131 @@ KILLERS: dict[str, list[type]] = {
 """Planted faults that each law has to be broken by."""
 
 CATALOGUED = {
-    "cached-logits-equal-uncached-logits": ["missing-position-offset", "causal-during-decode", "unmasked-chunk"],
-    "any-chunking-gives-the-same-logits-and-rows": ["missing-position-offset", "unmasked-chunk", "stale-cache"],
-    "no-operation-makes-logits-differ-from-uncached-ones": ["fork-counts-used-slots"],
-    "heads-that-share-keys-equal-heads-that-each-have-a-copy": ["shared-heads-tiled"],
-    "later-tokens-change-nothing-earlier": ["unmasked-chunk"],
-    "past-keys-and-values-never-change": ["missing-position-offset", "stale-cache"],
-    "reorder-equals-having-had-that-order-from-the-start": ["reorder-leaves-the-values"],
-    "a-crop-of-rows-equals-never-having-appended": ["rows-cropped-to-the-shortest"],
-    "a-new-occupant-of-a-row-meets-nothing-of-the-last": ["refilled-row-sees-its-last-occupant"],
-    "padding-changes-nothing": ["padding-hidden-in-the-prompt-only"],
-    "padding-of-another-token-gives-the-same-bits": ["hidden-keys-keep-a-weight"],
-    "each-row-of-a-batch-generates-what-it-generates-alone": ["last-logits-counted-without-padding"],
-    "crop-equals-never-having-appended": ["crop-keeps-one-token-more"],
-    "a-fork-and-its-origin-never-meet": ["fork-shares-its-buffers"],
-    "a-second-request-equals-a-fresh-cache": ["reset-clears-rows-not-length"],
-    "a-restored-cache-goes-on-as-the-saved-one": ["restore-loses-the-padding"],
-    "a-pass-that-dies-leaves-the-cache-as-it-was": ["rows-kept-before-the-pass-ends"],
-    "a-look-changes-nothing": ["peek-is-kept"],
-    "what-fits-works-and-one-token-more-is-refused": ["full-cache-overwrites-its-last-slot"],
-    "lengths-equal-the-tokens-given": ["stale-cache", "padding-counted-as-tokens"],
-    "speculation-gives-the-greedy-tokens-and-runs-what-it-drafts": ["draft-accepted-past-its-first-error"],
-    "a-conversation-gives-what-its-whole-text-gives": ["last-token-never-cached"],
-    "a-conversation-runs-each-token-once": ["pending-token-fed-twice"],
-    "free-slots-do-not-matter": ["free-slots-attended"],
+    "cached-logits-equal-uncached-logits": [
+        "missing-position-offset",
+        "causal-during-decode",
+        "unmasked-chunk",
+        "captured-slot-replayed",
+        "chunk-counted-as-one-token",
+        "chunk-masked-at-the-upper-left",
+        "chunk-number-times-chunk-size",
+        "chunk-relative-positions",
+        "decode-reads-before-writing",
+        "decoded-token-one-position-late",
+        "first-two-layers-share-slots",
+        "past-keys-scaled-again",
+        "single-token-at-position-zero",
+        "single-token-never-written",
+        "stored-in-bfloat16",
+    ],
+    "any-chunking-gives-the-same-logits-and-rows": [
+        "missing-position-offset",
+        "unmasked-chunk",
+        "stale-cache",
+        "write-waits-for-the-next-call",
+    ],
+    "no-operation-makes-logits-differ-from-uncached-ones": [
+        "fork-counts-used-slots",
+        "crop-counts-padding",
+        "cropped-rows-keep-their-padding",
+        "cropped-rows-move-keys-only",
+        "decode-positions-count-padding",
+        "padded-cache-is-not-cropped",
+        "padded-rows-share-positions",
+        "padding-hidden-at-the-right",
+        "refilled-row-keeps-old-values",
+        "reorder-leaves-the-padding",
+    ],
+    "heads-that-share-keys-equal-heads-that-each-have-a-copy": [
+        "shared-heads-tiled",
+    ],
+    "later-tokens-change-nothing-earlier": [
+        "unmasked-chunk",
+    ],
+    "past-keys-and-values-never-change": [
+        "missing-position-offset",
+        "stale-cache",
+    ],
+    "reorder-equals-having-had-that-order-from-the-start": [
+        "reorder-leaves-the-values",
+        "permutation-skipped",
+        "reorder-leaves-the-last-layer",
+        "rows-reordered-in-place",
+    ],
+    "a-crop-of-rows-equals-never-having-appended": [
+        "rows-cropped-to-the-shortest",
+        "rejected-tokens-only-zeroed",
+    ],
+    "a-new-occupant-of-a-row-meets-nothing-of-the-last": [
+        "refilled-row-sees-its-last-occupant",
+        "refill-stretches-its-neighbours",
+        "refilled-row-keeps-its-padding",
+        "refilled-row-written-at-the-left",
+    ],
+    "padding-changes-nothing": [
+        "padding-hidden-in-the-prompt-only",
+        "padding-mask-added-to-scores",
+        "padding-mask-grows-at-the-left",
+    ],
+    "padding-of-another-token-gives-the-same-bits": [
+        "hidden-keys-keep-a-weight",
+    ],
+    "each-row-of-a-batch-generates-what-it-generates-alone": [
+        "last-logits-counted-without-padding",
+        "finished-row-keeps-writing",
+        "heads-and-time-swapped",
+        "heads-merged-without-transposing",
+        "single-token-tiles-shared-heads",
+    ],
+    "crop-equals-never-having-appended": [
+        "crop-keeps-one-token-more",
+        "crop-of-nothing-drops-all",
+        "crop-to-nothing-keeps-all",
+    ],
+    "a-fork-and-its-origin-never-meet": [
+        "fork-shares-its-buffers",
+        "fork-loses-the-padding",
+    ],
+    "a-second-request-equals-a-fresh-cache": [
+        "reset-clears-rows-not-length",
+        "reset-ignored",
+    ],
+    "a-restored-cache-goes-on-as-the-saved-one": [
+        "restore-loses-the-padding",
+        "saved-up-to-the-allocation-step",
+    ],
+    "a-pass-that-dies-leaves-the-cache-as-it-was": [
+        "rows-kept-before-the-pass-ends",
+    ],
+    "a-look-changes-nothing": [
+        "peek-is-kept",
+    ],
+    "what-fits-works-and-one-token-more-is-refused": [
+        "full-cache-overwrites-its-last-slot",
+        "full-cache-drops-new-tokens",
+    ],
+    "lengths-equal-the-tokens-given": [
+        "stale-cache",
+        "padding-counted-as-tokens",
+    ],
+    "bytes-equal-the-formula": [
+        "restore-forgets-the-capacity",
+    ],
+    "speculation-gives-the-greedy-tokens-and-runs-what-it-drafts": [
+        "draft-accepted-past-its-first-error",
+        "rows-rolled-back-to-one-length",
+    ],
+    "a-conversation-gives-what-its-whole-text-gives": [
+        "last-token-never-cached",
+    ],
+    "a-conversation-runs-each-token-once": [
+        "pending-token-fed-twice",
+    ],
+    "free-slots-do-not-matter": [
+        "free-slots-attended",
+    ],
 }
 """Bugs of the catalogue that a law has to be broken by."""
+
+KILLED_BY = {bug: law for law, bugs in reversed(CATALOGUED.items()) for bug in bugs}
+"""The first of these laws for each bug."""

@@ -43,7 +43,7 @@ class Duck:
     def length(self, cache): return cache.length if cache else 0
 
 class Subclass(GPT):
-    def position_ids(self, past, new): return torch.arange(new)
+    def position_ids(self, past, new, padding): return torch.arange(new)
 
 class Sizeless(nn.Module):
     pass
@@ -244,7 +244,7 @@ def test_odd_answers_are_the_decoders_fault(mine: Path, name: str, law: str, rea
 @pytest.mark.parametrize("name", ["HasLayers", "Padded", "BlockOf3", "OneRow"])
 def test_a_right_decoder_of_an_unusual_kind_breaks_no_law(mine: Path, name: str) -> None:
     (target,) = resolve(f"{mine}:{name}", BENCH)
-    outcomes = [search(law, target, Effort(examples=12)) for law in laws().values()]
+    outcomes = [search(law, target, Effort(examples=24)) for law in list(laws().values())[::3]]
     assert {result.status for result in outcomes} <= {Status.HELD, Status.SKIPPED, Status.VACUOUS}
     assert outcomes[0].status is Status.HELD
 
