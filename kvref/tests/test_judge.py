@@ -154,7 +154,7 @@ def test_a_bfloat16_cache_under_a_float32_model_is_seen_at_gpt2s_own_init(lens: 
     assert outcome.finding.verdict.kind is Kind.LOW_PRECISION
 
 
-@pytest.mark.parametrize(("bug", "dtype"), zip(KILLED_BY, cycle(["float16", "float64"]), strict=False))
+@pytest.mark.parametrize(("bug", "dtype"), list(zip(KILLED_BY, cycle(["float16", "float64"]), strict=False)))
 def test_every_bug_is_one_in_a_dtype_that_is_not_tried_by_default_too(bug: str, dtype: str) -> None:
     target = catalogue()[bug].target(Bench(dtypes=dtypes_called([dtype])))
     outcome = search(laws()[KILLED_BY[bug]], target, Effort(shrink=False))

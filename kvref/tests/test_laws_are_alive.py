@@ -17,7 +17,8 @@ from kvref.tests.mutants import CATALOGUED, KILLED_BY, KILLERS, RunsThePrefixAga
 from kvref.trace import run
 
 PLANTED = [(law, fault) for law, faults in KILLERS.items() for fault in faults]
-LISTED = [(law, bug) for law, bugs in CATALOGUED.items() for bug in bugs]
+LISTED = [(law, bug) for law, bugs in CATALOGUED.items() for bug in bugs if bug == bugs[0] or KILLED_BY[bug] != law]
+"""One bug for each law, and what `test_judge` does not try: there each bug meets its law in another dtype."""
 
 
 def test_every_law_has_a_fault_that_breaks_it() -> None:
