@@ -161,7 +161,8 @@ def test_every_bug_is_one_in_a_dtype_that_is_not_tried_by_default_too(bug: str, 
     assert outcome.status is Status.BROKEN
     assert outcome.finding is not None
     assert outcome.finding.verdict is not None
-    assert outcome.finding.verdict.kind in (Kind.BUG, Kind.LOW_PRECISION)
+    allowed = {Kind.BUG, Kind.LOW_PRECISION} if "bfloat16" in bug else {Kind.BUG}
+    assert outcome.finding.verdict.kind in allowed
 
 
 @pytest.mark.parametrize("lens", ["grid", "fold", "float64"])
