@@ -1,6 +1,6 @@
 """What a difference means: the failing schedule is played again under other lenses, and the evidence decides."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import isfinite
 
@@ -12,7 +12,7 @@ from kvref.law import Law
 from kvref.lens import NATIVE, Lens, relative_gap
 from kvref.promote import promoted
 from kvref.schedule import Schedule
-from kvref.verdict import NOISES, Evidence, Kind, Verdict, decide
+from kvref.verdict import NOISES, Evidence, Kind, Verdict, decide, enough
 
 LONGEST = 24
 """Tokens of the sequence that noise is measured on."""
@@ -95,6 +95,16 @@ def judge_gap(question: Question, gap: float) -> Verdict:
     mode = promoted(dtype)
     mode.rounded = False
     gap64, rounded = question.gap("promoted"), mode.rounded
+    float64 = Evidence(
+        dtype,
+        gap=gap,
+        gap64=gap64,
+        gap_lifted=question.gap("lifted"),
+        noise64=question.noise("promoted"),
+        rounded_on_store=rounded,
+    )
+    if enough(float64):
+        return decide(float64)
     own = question.noise("native")
     if gap64 is None and own is not None and not question.decoder.lens.exact:
         most = NOISES * max(own, torch.finfo(dtype).eps)
@@ -102,19 +112,7 @@ def judge_gap(question: Question, gap: float) -> Verdict:
             f"the gap is {gap:.1e}, and {most:.1e} is what the noise without a cache allows; float64 cannot be had"
         )
         return Verdict(Kind.BUG if gap > most else Kind.UNDECIDABLE, figures, f"anything below {most:.1e}")
-    return decide(
-        Evidence(
-            dtype,
-            gap=gap,
-            gap64=gap64,
-            gap_lifted=question.gap("lifted"),
-            noise=own,
-            noise64=question.noise("promoted"),
-            noise_lifted=question.noise("lifted"),
-            bits=question.bits(),
-            rounded_on_store=rounded,
-        )
-    )
+    return decide(replace(float64, noise=own, noise_lifted=question.noise("lifted"), bits=question.bits()))
 
 
 def judge_count(question: Question) -> Verdict:

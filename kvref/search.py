@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from time import perf_counter
+from unittest import SkipTest
 
 import pytest
 import torch
@@ -113,6 +114,8 @@ class Watch:
         # Hypothesis checks in the end that what failed still fails; that replay must run, however late it is.
         if late and not any(failure.schedule == schedule for failure in self.failures):
             self.cut_short = True
+            if not self.failures:
+                raise SkipTest("late")  # Hypothesis then draws no more
             return
         if self.tick:
             self.tick(self.examples)
@@ -206,7 +209,7 @@ def hunt(law: Law, target: Target, effort: Effort, end: float | None, tick: Tick
     if plan and effort.max_seconds is not None:
         watch.only = plan.within(effort.max_seconds)
     explore(watch, target, effort)
-    if watch.crashes and not watch.failures:
+    if watch.crashes and not watch.failures and effort.shrink:
         # Once more, to shrink the crash; what it adds is counted with the rest.
         watch.let_raise = True
         explore(watch, target, effort)
@@ -289,6 +292,8 @@ def explore(watch: "Watch | Rehearsal", target: Target, effort: Effort) -> None:
         test()
     except (LawBroken, DecoderRaised):
         pass  # it is the watch's last failure, since Hypothesis ends with the smallest
+    except SkipTest:
+        pass  # it was late
     except Flaky:
         watch.repeats = False
 

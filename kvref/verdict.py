@@ -126,6 +126,15 @@ def decide(evidence: Evidence) -> Verdict:
     return Verdict(Kind.UNDECIDABLE, f"{dtype_name(evidence)} alone, and no float64 to compare with", "anything")
 
 
+def enough(e: Evidence) -> bool:
+    """Whether gaps and noise in float64 decide alone: `decide` says the same with whatever else may be measured."""
+    gaps = e.gap, e.gap64, e.gap_lifted
+    if e.noise64 is None or e.gap64 is None or not all(gap is not None and math.isfinite(gap) for gap in gaps):
+        return False
+    clean = e.noise64 <= CLEAN_NOISE and not e.rounded_on_store
+    return clean and e.gap64 > ROUNDING_GAP and not vanishes(e)
+
+
 def by_finiteness(e: Evidence) -> Verdict | None:
     """Judge what is not a finite number."""
     if all(gap is None or math.isfinite(gap) for gap in (e.gap, e.gap64, e.gap_lifted)):

@@ -60,7 +60,7 @@ def empty_model(config: GPTConfig, dtype: torch.dtype, device: torch.device | st
     return model.to(dtype).to_empty(device=device).eval()
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def loud(
     config: GPTConfig,
     seed: int = 0,

@@ -16,10 +16,15 @@ SCHEMA = 1
 
 
 class Mark(StrEnum):
-    """What came of a bug under a law. An error is a decoder that raised, or a process that died: it kills nothing."""
+    """What came of a bug under a law.
+
+    An error is a decoder that raised, or a process that died: it kills nothing. A bug is unreached by a law whose
+    schedules never call the method that it replaces.
+    """
 
     KILLED = "killed"
     SURVIVED = "survived"
+    UNREACHED = "unreached"
     ERROR = "error"
     TIMEOUT = "timeout"
     SKIPPED = "skipped"
@@ -32,6 +37,7 @@ class Cell:
     `examples` were tried; the first that failed was number `killed_after`, `killed_seconds` into the search.
     `schedule` is that one, or the smallest where it was shrunk; `diverges` says where it shows on it, and `origin`
     which keys or values are the first wrong ones. `forward_seconds` is the part of `seconds` spent in the decoder.
+    `called` are the methods of the reference that its own cells reached, of those that bugs replace.
     """
 
     subject: str
@@ -46,6 +52,7 @@ class Cell:
     schedule: Schedule | None = None
     diverges: str = ""
     origin: str = ""
+    called: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -151,6 +158,7 @@ CELL: dict[str, Kinds] = {
     "schedule": (dict, NoneType),
     "diverges": (str,),
     "origin": (str,),
+    "called": LIST,
 }
 """Types that JSON has for what stands in a matrix and in a cell."""
 
@@ -176,7 +184,7 @@ def read_cell(data: object, where: str) -> Cell:
         schedule = values["schedule"] and Schedule.from_json(json.dumps(values["schedule"]))
     except ScheduleError as error:
         raise MatrixError(f"{where}: {error}") from None
-    values.update(mark=Mark(values["mark"]), schedule=schedule)
+    values.update(mark=Mark(values["mark"]), schedule=schedule, called=strings(values["called"], "called"))
     return Cell(**values)
 
 

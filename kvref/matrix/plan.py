@@ -12,6 +12,7 @@ from kvref.decoder import Capability
 from kvref.law import Law, laws
 from kvref.matrix.cells import Cell, Mark, Matrix, healthy
 from kvref.matrix.pool import cores, work
+from kvref.matrix.reach import Seam, seams
 from kvref.matrix.worker import Job
 from kvref.search import Effort
 from kvref.targets import Bench
@@ -89,24 +90,34 @@ class Trials:
 class WithReference(Trials):
     """A plan that tries the reference too, with both of its caches. Once it fails, nothing else begins.
 
-    The reference has to hold a law before that is tried on a bug. With a gate it is tried only on laws that kill, as
-    soon as one does, since it would take longer than all of the bugs.
+    The reference has to hold a law before that is tried on a bug, and shows which methods the law reaches: a bug in
+    another one is not tried, for it would draw the same examples and run the same code. With a gate the reference is
+    tried only on what killed: on that law, as soon as it does, and on the examples of that round. To try it on all
+    would take longer than all of the bugs.
     """
 
     def __init__(
         self, tracks: Mapping[str, Track], names: Sequence[str], effort: Effort, bench: Bench, *, gate: bool
     ) -> None:
         super().__init__(tracks)
-        self.effort, self.bench, self.gate = replace(effort, shrink=False), bench, gate
-        self.held: dict[str, list[Cell]] = {}
-        self.queue = deque[Job]()
+        self.bench, self.gate, self.names = bench, gate, names
+        self.held: dict[tuple[str, int | None], list[Cell]] = {}
+        self.queue, self.unreached = deque[Job](), list[tuple[Job, Cell]]()
+        bugs = {job.bug for track in tracks.values() for job in track.jobs if job.bug}
+        self.watched = frozenset[Seam]() if gate else frozenset(seam for bug in bugs for seam in seams(bug) or ())
         for name in () if gate else names:
-            self.ask(name)
+            self.ask(name, replace(effort, shrink=False))
 
-    def ask(self, law: str) -> None:
+    def ask(self, law: str, effort: Effort) -> None:
         """Have the reference tried on a law."""
-        self.held[law] = []
-        self.queue.extend(Job(f"reference:{kind}", law, self.effort, self.bench) for kind in DECODERS)
+        self.held[law, effort.first] = []
+        self.queue.extend(Job(f"reference:{kind}", law, effort, self.bench, watched=self.watched) for kind in DECODERS)
+
+    @property
+    def reference(self) -> tuple[Cell, ...]:
+        """Cells of the reference, by law; of two about one, the one with more examples."""
+        cells = (cell for name in self.names for first in (QUICK, None) for cell in self.held.get((name, first), ()))
+        return tuple({(cell.subject, cell.law): cell for cell in cells}.values())
 
     @property
     def failed(self) -> bool:
@@ -121,25 +132,50 @@ class WithReference(Trials):
 
     def allowed(self, law: str) -> bool:
         """Whether the reference has held a law, where that comes first."""
-        return self.gate or len(self.held[law]) == len(DECODERS)
+        return self.gate or len(self.held[law, None]) == len(DECODERS)
 
     def done(self, job: Job, cell: Cell) -> None:
         """Hand a cell to its track, or keep it for the reference."""
         if not job.bug:
-            self.held[job.law].append(cell)
+            self.held[job.law, job.effort.first].append(cell)
+            if not self.gate:
+                self.leave_unreached(cell)
             return
         super().done(job, cell)
-        if cell.mark is Mark.KILLED and job.law not in self.held:
-            self.ask(job.law)
+        if cell.mark is Mark.KILLED and (job.law, job.effort.first) not in self.held:
+            self.ask(job.law, replace(job.effort, shrink=False))
+
+    def leave_unreached(self, held: Cell) -> None:
+        """Take out the jobs that a cell of the reference shows to be needless."""
+        for track in self.tracks.values():
+            for job in [job for job in track.jobs if job.law == held.law and needless(job, held)]:
+                track.jobs.remove(job)
+                track.running += 1
+                self.unreached.append((job, Cell(job.subject, job.law, Mark.UNREACHED)))
+                track.hear(self.unreached[-1][1])
+
+    def take_unreached(self) -> list[tuple[Job, Cell]]:
+        """Jobs that were left out since the last call."""
+        taken, self.unreached = self.unreached, []
+        return taken
+
+
+def needless(job: Job, held: Cell) -> bool:
+    """Whether a bug cannot show under a law, as the reference with the same cache calls none of what it replaces."""
+    if not job.bug or held.mark is not Mark.SURVIVED or held.subject != f"reference:{job.bug.target(job.bench).kind}":
+        return False
+    replaced = seams(job.bug)
+    return replaced is not None and not any(str(seam) in held.called for seam in replaced)
 
 
 SERVES = {
     "attention_mask": Capability.PREFILL,
     "insert": Capability.REFILL,
     "load": Capability.SAVE,
+    "reserve": "limits",
     "state": Capability.SAVE,
 }
-"""What methods of the reference are for, where they are not named like the capability."""
+"""What methods of the reference are for, a capability or a family of laws, where they are not named like it."""
 
 LOOPS = ("kvref.generate", "kvref.speculate")
 """Modules around the cache, which laws about one operation do not reach."""
@@ -149,13 +185,14 @@ def order(bug: Bug, known: Sequence[Law]) -> list[Law]:
     """Laws in the order to try them until one kills: those about what the bug overrides before all others."""
     base, names = bug.part.__base__, overridden(bug.part)
     about = {SERVES.get(name, name) for name in names}
-    loop = base is not None and base.__module__ in LOOPS
-    return sorted(known, key=lambda law: not (about & law.needs or (loop and about_loops(law))))
+    if base is not None and base.__module__ in LOOPS:
+        about |= {"generation", Capability.GENERATE_BATCH}
+    return sorted(known, key=lambda law: about.isdisjoint({family(law), *law.needs}))
 
 
-def about_loops(law: Law) -> bool:
-    """Whether a law lets tokens be generated."""
-    return law.check.__module__.endswith("generation") or Capability.GENERATE_BATCH in law.needs
+def family(law: Law) -> str:
+    """The family of a law: the file that it stands in."""
+    return law.check.__module__.rpartition("test_")[2]
 
 
 def seconds_for(effort: Effort) -> float:
@@ -204,15 +241,16 @@ def run(
     plan = WithReference(tracks, names, effort, bench, gate=gate)
     try:
         for job, cell in work(plan, workers or cores(), max_seconds or seconds_for(effort)):
-            if tick:
-                tick(job, cell)
+            for each in ((job, cell), *plan.take_unreached()):
+                if tick:
+                    tick(*each)
     except KeyboardInterrupt:
         stopped = True
     return Matrix(
         tuple(bugs),
         tuple(names),
         tuple(track.cells[name] for track in tracks.values() for name in names if name in track.cells),
-        tuple(cell for cells in plan.held.values() for cell in cells),
+        plan.reference,
         effort.examples,
         effort.seed,
         gate,

@@ -15,6 +15,7 @@ from kvref.schedule import count
 LOOKS = {
     Mark.KILLED: ("#", "green"),
     Mark.SURVIVED: (".", "dim"),
+    Mark.UNREACHED: ("_", "dim"),
     Mark.ERROR: ("!", "bold yellow"),
     Mark.TIMEOUT: ("T", "bold yellow"),
     Mark.SKIPPED: ("-", "dim"),

@@ -46,7 +46,7 @@ def to_stryker(matrix: Matrix, bugs: Mapping[str, Bug]) -> str:
 def mutant(matrix: Matrix, name: str, bug: Bug) -> dict[str, Any]:
     """One bug."""
     row = matrix.row(name)
-    tried = [cell for cell in row if cell.mark is not Mark.SKIPPED]
+    tried = [cell for cell in row if cell.mark not in (Mark.SKIPPED, Mark.UNREACHED)]
     (method,) = overridden(bug.part)
     told = next((f"{cell.law}: {cell.diverges or cell.reason}" for cell in row if cell.mark is Mark.KILLED), "")
     return {
@@ -78,6 +78,7 @@ STATUSES = {
     Mark.SURVIVED: "Survived",
     Mark.TIMEOUT: "Timeout",
     Mark.ERROR: "RuntimeError",
+    Mark.UNREACHED: "NoCoverage",
     Mark.SKIPPED: "NoCoverage",
 }
 """A bug's status by its marks, the most telling first. Stryker counts a timeout as detected; here it kills nothing."""

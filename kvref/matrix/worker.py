@@ -3,7 +3,7 @@
 import gc
 import os
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
@@ -14,6 +14,7 @@ import torch
 from kvref.bug import Bug
 from kvref.law import laws
 from kvref.matrix.cells import Cell, Mark
+from kvref.matrix.reach import Seam, noting
 from kvref.search import Effort, Outcome, Status, search
 from kvref.targets import Bench, ReferenceTarget, Target
 
@@ -27,13 +28,17 @@ BEGUN = "begun"
 
 @dataclass(frozen=True)
 class Job:
-    """A law to try on a bug, or on the reference with one kind of cache where there is no bug."""
+    """A law to try on a bug, or on the reference with one kind of cache where there is no bug.
+
+    While it is tried, the calls of the `watched` methods are noted.
+    """
 
     subject: str
     law: str
     effort: Effort
     bench: Bench
     bug: Bug | None = None
+    watched: frozenset[Seam] = frozenset()
 
     def target(self) -> Target:
         """What to try the law on."""
@@ -67,7 +72,9 @@ def leave_with_parent() -> None:
 def tried(job: Job) -> Cell:
     """Try the law, and say what came of it."""
     try:
-        return cell_of(job, search(laws()[job.law], job.target(), job.effort))
+        with noting(job.watched) as called:
+            cell = cell_of(job, search(laws()[job.law], job.target(), job.effort))
+        return replace(cell, called=tuple(sorted(called)))
     except Exception as error:
         # The decoder's own exceptions are part of an outcome; this is one of kvref, or of making the decoder.
         return Cell(job.subject, job.law, Mark.ERROR, f"kvref broke: {type(error).__name__}: {error}")
@@ -75,7 +82,8 @@ def tried(job: Job) -> Cell:
 
 def cell_of(job: Job, outcome: Outcome) -> Cell:
     """An outcome as a cell. What only leaves a bug alive is an error for the reference, which has to hold."""
-    mark = MARKS.get(outcome.status, Mark.SURVIVED if job.bug else Mark.ERROR)
+    short = outcome.status is Status.CUT_SHORT and job.effort.first is not None
+    mark = MARKS.get(outcome.status, Mark.SURVIVED if job.bug or short else Mark.ERROR)
     told = outcome.status not in (Status.HELD, Status.SKIPPED, Status.BROKEN)
     reason = f"{outcome.status}: {outcome.reason}" if told else outcome.reason
     killed, finding = mark is Mark.KILLED, outcome.finding

@@ -19,6 +19,7 @@ from kvref.matrix import Cell, Mark, Matrix, read_matrix, strength
 from kvref.matrix import cli as matrix_cli
 from kvref.matrix.analysis import analyse
 from kvref.matrix.plan import WithReference, order, run, tracks_of
+from kvref.matrix.reach import Seam, noting, seams
 from kvref.matrix.reliability import Reliability, reliability, upper_bound
 from kvref.matrix.stryker import to_stryker
 from kvref.matrix.worker import Job, tried
@@ -147,10 +148,55 @@ def test_a_law_is_not_tried_on_a_bug_before_the_reference_has_held_it() -> None:
     references = [job for _ in range(2) if (job := plan.take())]
     assert plan.take() is None
     for job in references:
-        plan.done(job, Cell(job.subject, job.law, Mark.SURVIVED))
+        plan.done(job, Cell(job.subject, job.law, Mark.SURVIVED, called=tuple(map(str, job.watched))))
     job = plan.take()
     assert job
     assert job.subject == "Harmless"
+
+
+class CannotFork(GrowingCache):
+    @override
+    def fork(self) -> GrowingCache:
+        raise RuntimeError("no fork today")
+
+
+class CannotForkAndIsMarked(CannotFork):
+    @override
+    def fork(self) -> GrowingCache:
+        return super().fork()
+
+    marked = True
+
+
+def test_a_bug_in_what_a_law_never_calls_is_not_tried_under_it() -> None:
+    bugs = {"CannotFork": planted(CannotFork), "Marked": planted(CannotForkAndIsMarked)}
+    forks = "a-fork-and-its-origin-never-meet"
+    heard = list[Cell]()
+    matrix = run(bugs, [LOGITS, forks], EFFORT, BENCH, workers=2, tick=lambda _, cell: heard.append(cell))
+    marks = {bug: [cell.mark for cell in matrix.row(bug)] for bug in bugs}
+    assert marks == {"CannotFork": [Mark.UNREACHED, Mark.ERROR], "Marked": [Mark.SURVIVED, Mark.ERROR]}
+    assert sorted(map(repr, heard)) == sorted(map(repr, (*matrix.cells, *matrix.reference)))
+    called = {cell.law: cell.called for cell in matrix.reference if cell.subject == "reference:growing"}
+    assert called == {LOGITS: (), forks: ("kvref.cache.GrowingCache.fork",)}
+
+
+def test_calls_are_noted_in_a_context_and_not_behind_it() -> None:
+    before = vars(GrowingCache)["fork"]
+    with noting([Seam(GrowingCache, "fork"), Seam(GrowingCache, "crop")]) as called:
+        GrowingCache().fork()
+    assert called == {"kvref.cache.GrowingCache.fork"}
+    called.clear()
+    GrowingCache().fork()
+    assert not called
+    assert vars(GrowingCache)["fork"] is before
+
+
+def test_every_bug_of_the_catalogue_has_its_seam() -> None:
+    for bug in catalogue().values():
+        (seam,) = seams(bug) or ()
+        assert seam.name in vars(bug.part)
+        assert seam.name in vars(seam.owner)
+        assert seam.owner in bug.part.__mro__[1:]
 
 
 def test_a_gate_tries_the_first_examples_of_each_law_and_then_all() -> None:

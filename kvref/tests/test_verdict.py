@@ -7,13 +7,15 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 
 from kvref.disputes import SPLITS, Dispute, Pair, disputes, pair
 from kvref.measure.verdicts import measure_verdicts
 from kvref.promote import promoted
 from kvref.scaling import measure
-from kvref.verdict import MODELS, Evidence, Kind, Verdict, decide, verdict_of
+from kvref.verdict import MODELS, Evidence, Kind, Verdict, decide, enough, verdict_of
 
 F32 = partial(Evidence, torch.float32)
 BF16 = partial(Evidence, torch.bfloat16)
@@ -94,6 +96,37 @@ RULES: dict[str, tuple[Evidence, Kind]] = {
 def test_each_rule_says_what_its_evidence_supports(rule: str) -> None:
     evidence, kind = RULES[rule]
     assert decide(evidence).kind is kind, decide(evidence)
+
+
+ANY = st.none() | st.sampled_from([0.0, 3e-13, 2e-11, 3e-9, 3e-7, 2e-3, 1.0, INF])
+SHOWN = st.sampled_from([2e-11, 3e-10, 3e-9, 3e-7, 2e-3, 1.0])
+
+
+@given(
+    float64=st.builds(
+        Evidence,
+        st.sampled_from([torch.float32, torch.bfloat16]),
+        gap=st.just(0.0) | SHOWN,
+        gap64=SHOWN,
+        noise64=st.sampled_from([0.0, 5e-16, 3e-13, 2e-11]),
+        gap_lifted=SHOWN,
+    ),
+    noise=ANY,
+    noise_lifted=ANY,
+    bits=st.dictionaries(st.sampled_from(["tile", "fold", "grid"]), st.booleans()),
+)
+def test_where_float64_is_enough_nothing_else_changes_the_verdict(
+    float64: Evidence, noise: float | None, noise_lifted: float | None, bits: dict[str, bool]
+) -> None:
+    assert enough(float64)
+    assert decide(float64) == decide(replace(float64, noise=noise, noise_lifted=noise_lifted, bits=bits))
+
+
+def test_float64_is_enough_for_a_bug_and_not_for_rounding() -> None:
+    assert enough(replace(WRONG, gap_lifted=1e-3))
+    assert not enough(replace(WRONG, gap_lifted=1e-3, rounded_on_store=True))
+    assert not enough(replace(HONEST, gap_lifted=6e-16))
+    assert not enough(WRONG)
 
 
 def test_every_verdict_says_why_and_what_it_cannot_see() -> None:
