@@ -5,7 +5,8 @@ from itertools import islice
 
 from kvref.decoder import Capability, Decoder, DecoderRaised
 from kvref.finding import LawBroken, expect_keys_values
-from kvref.schedule import Row, Schedule
+from kvref.operations import Row
+from kvref.schedule import Schedule
 from kvref.trace import FirstLayers, Step, play, prefilled, tokens_of
 
 

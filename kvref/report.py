@@ -13,7 +13,7 @@ import kvref
 from kvref.matrix.cells import Cell
 from kvref.matrix.gate import Kill
 from kvref.matrix.worker import Job
-from kvref.schedule import count
+from kvref.operations import count
 from kvref.search import Effort, Outcome, Status
 from kvref.targets import Bench
 

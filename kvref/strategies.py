@@ -21,10 +21,10 @@ from typing import Protocol, TypeVar
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
+from kvref.contents import Contents, apply
 from kvref.decoder import Capability, Decoder
-from kvref.schedule import (
+from kvref.operations import (
     Abort,
-    Contents,
     Crop,
     CropRows,
     Extend,
@@ -40,10 +40,9 @@ from kvref.schedule import (
     Reset,
     Restore,
     Row,
-    Schedule,
     Start,
-    apply,
 )
+from kvref.schedule import Schedule
 
 T = TypeVar("T")
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from kvref.errors import PromptError
+from kvref.operations import Row
 from kvref.prompts import encode
-from kvref.schedule import Row
 from kvref.strategies import MAX_CHUNK
 
 ROW = 17

@@ -14,11 +14,10 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from kvref.cache import Rows
+from kvref.contents import Content
 from kvref.decoder import Capability, Decoder, DecoderRaised, Misshapen
-from kvref.protocol import Logits, Tokens
-from kvref.schedule import (
+from kvref.operations import (
     Abort,
-    Content,
     Crop,
     CropRows,
     Extend,
@@ -33,9 +32,10 @@ from kvref.schedule import (
     Reset,
     Restore,
     Row,
-    Schedule,
     Start,
 )
+from kvref.protocol import Logits, Tokens
+from kvref.schedule import Schedule
 
 FirstRows = Float[Tensor, "batch n_kv_head first head_dim"]
 Layers = list[tuple[Rows, Rows]]

@@ -4,7 +4,8 @@ from kvref.decoder import Capability, Decoder
 from kvref.finding import expect, expect_passes
 from kvref.generate import SeededSampler, generate_naive
 from kvref.law import law, saw
-from kvref.schedule import Crop, CropRows, Fork, Peek, Refill, Reorder, Reset, Restore, Schedule
+from kvref.operations import Crop, CropRows, Fork, Peek, Refill, Reorder, Reset, Restore
+from kvref.schedule import Schedule
 from kvref.strategies import EVERY, prompts, schedules
 from kvref.trace import Ledger, Step, as_tensor, play
 

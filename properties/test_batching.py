@@ -4,7 +4,8 @@ from kvref.decoder import Capability, Decoder
 from kvref.finding import expect_keys_values, expect_logits
 from kvref.law import law, saw
 from kvref.lens import SAME_BITS
-from kvref.schedule import Crop, CropRows, Prefill, Refill, Reorder, Reset, Schedule, alone
+from kvref.operations import Crop, CropRows, Prefill, Refill, Reorder, Reset
+from kvref.schedule import Schedule, alone
 from kvref.strategies import schedules
 from kvref.trace import Uncached, first_rows, play, run, tokens_of
 

@@ -2,11 +2,13 @@
 
 from itertools import pairwise
 
+from kvref.contents import Content
 from kvref.decoder import Capability, Decoder
 from kvref.finding import LawBroken, expect, expect_keys_values, expect_logits, expect_same
 from kvref.law import Check, law, saw
 from kvref.lens import SAME_BITS
-from kvref.schedule import Content, Extend, Schedule
+from kvref.operations import Extend
+from kvref.schedule import Schedule
 from kvref.strategies import schedules, twins
 from kvref.trace import Step, as_tensor, first_rows, play, prefilled
 

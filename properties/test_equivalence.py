@@ -5,7 +5,8 @@ import torch
 from kvref.decoder import Capability, Decoder
 from kvref.finding import expect_keys_values, expect_logits
 from kvref.law import law, saw
-from kvref.schedule import Crop, Extend, Prefill, Schedule, Start
+from kvref.operations import Crop, Extend, Prefill, Start
+from kvref.schedule import Schedule
 from kvref.strategies import EVERY, OFFERED_BY, rechunked, schedules
 from kvref.trace import Uncached, first_rows, play, run
 

@@ -6,8 +6,9 @@ from kvref.decoder import Capability, Decoder
 from kvref.finding import expect, expect_passes, expect_same
 from kvref.generate import SeededSampler, generate_naive
 from kvref.law import law, saw
+from kvref.operations import Extend
 from kvref.protocol import Sampler
-from kvref.schedule import Extend, Schedule
+from kvref.schedule import Schedule
 from kvref.strategies import conversations, prompts
 from kvref.trace import Ledger, as_tensor
 

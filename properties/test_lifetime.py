@@ -4,20 +4,8 @@ from kvref.decoder import Capability, Decoder
 from kvref.finding import expect, expect_keys_values, expect_logits
 from kvref.law import law, saw
 from kvref.lens import SAME_BITS
-from kvref.schedule import (
-    Abort,
-    Crop,
-    CropRows,
-    Extend,
-    Fork,
-    Peek,
-    Prefill,
-    Reset,
-    Restore,
-    Schedule,
-    Start,
-    requests,
-)
+from kvref.operations import Abort, Crop, CropRows, Extend, Fork, Peek, Prefill, Reset, Restore, Start
+from kvref.schedule import Schedule, requests
 from kvref.strategies import EVERY, schedules
 from kvref.trace import Layers, Step, Uncached, first_rows, play
 

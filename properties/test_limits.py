@@ -4,7 +4,8 @@ from kvref.decoder import Capability, Decoder
 from kvref.finding import expect, expect_keys_values, expect_logits
 from kvref.law import law, saw
 from kvref.lens import SAME_BITS
-from kvref.schedule import Overflow, Schedule
+from kvref.operations import Overflow
+from kvref.schedule import Schedule
 from kvref.strategies import overflows
 from kvref.trace import Uncached, play
 

@@ -4,7 +4,8 @@ from kvref.decoder import Capability, Decoder
 from kvref.finding import expect, expect_logits, expect_same
 from kvref.generate import SeededSampler, generate_naive
 from kvref.law import law, saw
-from kvref.schedule import Crop, CropRows, Peek, Prefill, Reorder, Reset, Schedule
+from kvref.operations import Crop, CropRows, Peek, Prefill, Reorder, Reset
+from kvref.schedule import Schedule
 from kvref.strategies import ragged_prompts, schedules
 from kvref.trace import Uncached, as_tensor, play, run
 

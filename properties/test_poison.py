@@ -3,7 +3,8 @@
 from kvref.decoder import Capability, Decoder
 from kvref.finding import expect_logits
 from kvref.law import law, saw
-from kvref.schedule import Crop, CropRows, Poison, Prefill, Refill, Reorder, Reset, Schedule
+from kvref.operations import Crop, CropRows, Poison, Prefill, Refill, Reorder, Reset
+from kvref.schedule import Schedule
 from kvref.strategies import schedules
 from kvref.trace import Uncached, play
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kvref.bug import Bug
     from kvref.matrix.cells import Cell, Matrix
     from kvref.search import Effort
+    from kvref.targets import Bench
 
 EXIT_CODES = "Exit codes: 0 every bug killed, 1 a bug survives, 2 bad input, 3 kvref broke, 4 inconclusive."
 
@@ -31,6 +32,8 @@ MaxSeconds = Annotated[
         min=0.1, help="Seconds after which a cell is ended; else 60, and one for each example.", show_default=False
     ),
 ]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+Lens = Annotated[str, typer.Option(help="tile, grid or fold; float64 for ordinary kernels and a bound.")]
 Saved = Annotated[Path | None, typer.Option("--matrix", help="Matrix that `kvref bugs run --json` saved.")]
 
 
@@ -68,19 +71,23 @@ def show(
 ) -> None:
     """Show a bug: what is wrong, its diff against the reference, where it was seen, and what kills it.
 
-    With --matrix, every killer is named as the file has it, at once. Without, the laws are tried on the bug until one
-    kills it, which takes some seconds, and the smallest schedule that does is shown.
+    With --matrix, every killer is named as the file has it, at once. Without, a law that is on record for it is tried,
+    or all until one kills, and the smallest schedule that does is shown; then every law on record is named.
     """
     from kvref.matrix.cells import read_matrix
+    from kvref.matrix.record import record
     from kvref.search import Effort
+    from kvref.targets import Bench
 
     bugs = choose_bugs([name])
     saved = None if matrix is None else known(read_matrix(matrix), [name])
     (bug,) = bugs.values()
     typer.echo(f"{name} ({bug.family})\n  wrong     {bug.wrong}\n  trigger   {bug.trigger}\n  hint      {bug.hint}")
     typer.echo("".join(f"  seen      {witness}\n" for witness in bug.witnesses) + "\n" + bug.diff() + "\n")
-    found = saved or gated(bugs, Effort(examples, seed))
+    found = saved or gated(bugs, Effort(examples, seed), Bench())
     typer.echo("\n".join(killers_told(found, name)))
+    if not saved and (killers := record().killers(name)):
+        typer.echo("\n".join(["\non record:", *(f"  example {record().kills[name][law]:2}  {law}" for law in killers)]))
     raise typer.Exit(4 if found.unhealthy() else 0)
 
 
@@ -98,19 +105,22 @@ def run(
     max_seconds: MaxSeconds = None,
     json: Annotated[Path | None, typer.Option(help="File to save the matrix in.")] = None,
     stryker: Annotated[Path | None, typer.Option(help="File for a mutation testing report, schema 2.")] = None,
+    record: Annotated[Path | None, typer.Option(help="File for the kills alone, as kvref comes with them.")] = None,
+    device: Device = "auto",
+    lens: Lens = "tile",
 ) -> None:
     """Try every law on every bug, once the reference has held it, and say which kill which."""
     from kvref.cli import choose_laws
     from kvref.matrix.plan import run as run_matrix
     from kvref.matrix.report import MatrixReport
     from kvref.search import Effort
-    from kvref.targets import Bench
 
     bugs, laws = choose_bugs(names), [law.name for law in choose_laws(list(dict.fromkeys(law or [])))]
-    for path in (json, stryker):
+    if record and (gate or names or law or lens != "tile"):
+        raise BadInput("--record takes the whole matrix under tile; leave out --gate, --law, --lens and names of bugs")
+    for path in (json, stryker, record):
         require_writable(path)
-    require_exact()
-    effort = Effort(examples, seed, shrink=shrink)
+    bench, effort = bench_for(device, lens), Effort(examples, seed, shrink=shrink)
     report = MatrixReport(console(), list(bugs), laws, gate=gate)
     report.header(versions(effort))
     with report.running():
@@ -118,14 +128,14 @@ def run(
             bugs,
             laws,
             effort,
-            Bench(),
+            bench,
             gate=gate,
-            workers=workers,
+            workers=workers_for(bench, workers),
             max_seconds=max_seconds,
             tick=lambda _, cell: report.cell(cell),
         )
     report.sum(matrix)
-    save(matrix, bugs, json, stryker)
+    save(matrix, bugs, json, stryker, record)
     raise typer.Exit(exit_code(matrix))
 
 
@@ -138,32 +148,38 @@ def reliability(
     seed: Annotated[int, typer.Option(min=0, help="The seeds behind this one are tried.")] = 0,
     workers: Workers = None,
     max_seconds: MaxSeconds = None,
+    device: Device = "auto",
+    lens: Lens = "tile",
 ) -> None:
     """Say with how many seeds each bug is killed, and how often it may be missed.
 
-    The laws are those that kill the bug in a saved matrix, or else the first that does, found now. With each seed they
-    are tried until one kills. The bound on the share of seeds that miss is Clopper and Pearson's, one-sided, at 95%.
+    The laws are those that kill the bug in a saved matrix, or else those on record, or else the first that does, found
+    now. With each seed they are tried until one kills. The bound on the share of seeds that miss is Clopper and
+    Pearson's, one-sided, at 95%.
     """
     from kvref.matrix.cells import read_matrix
+    from kvref.matrix.record import record
     from kvref.matrix.reliability import reliability as measure
     from kvref.search import Effort
-    from kvref.targets import Bench
 
     saved = None if matrix is None else known(read_matrix(matrix), names or [])
     bugs = choose_bugs(names or (list(saved.bugs) if saved else []))
     effort = Effort(examples, seed, shrink=False)
-    require_exact()
-    found = saved or gated(bugs, effort, workers, max_seconds)
-    if found.stopped:
-        typer.echo("\n".join(unhealthy_told(found.unhealthy()) or ["stopped before the end"]))
-        raise typer.Exit(4)
-    killers = {bug: found.killers(bug) for bug in bugs}
+    bench = bench_for(device, lens)
+    workers = workers_for(bench, workers)
+    killers = {bug: saved.killers(bug) if saved else record().killers(bug) for bug in bugs}
+    if not saved and (unknown := {name: bug for name, bug in bugs.items() if not killers[name]}):
+        found = gated(unknown, effort, bench, workers, max_seconds)
+        if found.stopped:
+            typer.echo("\n".join(unhealthy_told(found.unhealthy()) or ["stopped before the end"]))
+            raise typer.Exit(4)
+        killers |= {bug: found.killers(bug) for bug in unknown}
     alive = [bug for bug, laws in killers.items() if not laws]
     for bug in alive:
         typer.echo(f"{bug}: no law kills it")
     missed = False
     tried = {name: bug for name, bug in bugs.items() if killers[name]}
-    for row in measure(tried, killers, effort, Bench(), seeds, workers=workers, max_seconds=max_seconds):
+    for row in measure(tried, killers, effort, bench, seeds, workers=workers, max_seconds=max_seconds):
         missed |= row.killed < row.seeds
         laws = row.laws[0] if len(row.laws) == 1 else f"{len(row.laws)} laws"
         typer.echo(
@@ -197,15 +213,18 @@ def known(matrix: "Matrix", names: list[str]) -> "Matrix":
 
 
 def gated(
-    bugs: "Mapping[str, Bug]", effort: "Effort", workers: int | None = None, max_seconds: float | None = None
+    bugs: "Mapping[str, Bug]",
+    effort: "Effort",
+    bench: "Bench",
+    workers: int | None = None,
+    max_seconds: float | None = None,
 ) -> "Matrix":
     """The first law that kills each bug."""
     from kvref.law import laws
     from kvref.matrix.plan import run as run_matrix
-    from kvref.targets import Bench
 
     with console().status("looking for a law that kills"):
-        return run_matrix(bugs, list(laws()), effort, Bench(), gate=True, workers=workers, max_seconds=max_seconds)
+        return run_matrix(bugs, list(laws()), effort, bench, gate=True, workers=workers, max_seconds=max_seconds)
 
 
 def killers_told(matrix: "Matrix", bug: str) -> list[str]:
@@ -232,14 +251,27 @@ def exit_code(matrix: "Matrix") -> int:
     return 1 if matrix.survivors() else 0
 
 
-def require_exact() -> None:
-    """The short self-test of the lens that everything rests on; raises `NotExact`."""
+def bench_for(device: str, lens: str) -> "Bench":
+    """Where and under which lens to try; raises `NotExact` if the short self-test of the lens fails there."""
     import torch
 
+    from kvref.device import resolve_device
+    from kvref.exactness import MODES
     from kvref.exactness.selftest import require
+    from kvref.lens import lens_called
+    from kvref.targets import Bench
 
     torch.set_num_threads(1)
-    require("tile", torch.device("cpu"))
+    found = resolve_device(device)
+    lens_called(lens, torch.float32)  # raises for a lens that there is not
+    if lens in MODES:
+        require(lens, found)
+    return Bench(found, lens)
+
+
+def workers_for(bench: "Bench", asked: int | None) -> int | None:
+    """Processes to run: as many as asked for, or else one for each core, but one for a GPU."""
+    return asked if asked or bench.device.type == "cpu" else 1
 
 
 def require_writable(path: Path | None) -> None:
@@ -252,14 +284,22 @@ def require_writable(path: Path | None) -> None:
         raise BadInput(f"{path} cannot be written: {error.strerror}") from None
 
 
-def save(matrix: "Matrix", bugs: "Mapping[str, Bug]", json: Path | None, stryker: Path | None) -> None:
+def save(
+    matrix: "Matrix", bugs: "Mapping[str, Bug]", json: Path | None, stryker: Path | None, record: Path | None
+) -> None:
     """Write what was asked for."""
+    from importlib.metadata import version
+
+    from kvref.matrix.record import Record
     from kvref.matrix.stryker import to_stryker
 
     if json is not None:
         json.write_text(matrix.to_json(), encoding="utf-8")
     if stryker is not None:
         stryker.write_text(to_stryker(matrix, bugs), encoding="utf-8")
+    if record is not None and not matrix.stopped:
+        used = " and ".join(f"{name} {version(name).partition('+')[0]}" for name in ("torch", "hypothesis"))
+        record.write_text(Record.of(matrix, used).to_json(), encoding="utf-8")
 
 
 def versions(effort: "Effort") -> str:

@@ -1,9 +1,9 @@
-"""The gate: each bug until one law kills it, and the strength of a profile that follows from it."""
+"""The gate: each bug until one law kills it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from kvref.bug import Bug, catalogue
+from kvref.bug import Bug
 from kvref.law import laws
 from kvref.matrix.cells import Cell, Mark
 from kvref.matrix.plan import Tick, Trials, seconds_for, tracks_of
@@ -20,19 +20,6 @@ class Kill:
     cell: Cell | None
     tried: int
     seconds: float
-
-
-@dataclass(frozen=True)
-class Strength:
-    """How many bugs a profile kills, and which it does not."""
-
-    killed: int
-    total: int
-    survivors: tuple[str, ...]
-
-    def __str__(self) -> str:
-        alive = f"; alive: {', '.join(self.survivors)}" if self.survivors else ""
-        return f"this profile kills {self.killed} of {self.total} catalogued bugs{alive}"
 
 
 def kills(
@@ -56,12 +43,3 @@ def kills(
             tried = sum(cell.mark is not Mark.SKIPPED for cell in track.cells.values())
             caught = cell if cell.mark is Mark.KILLED else None
             yield Kill(job.subject, caught, tried, sum(cell.seconds for cell in track.cells.values()))
-
-
-def strength_of(
-    names: Sequence[str], effort: Effort, bench: Bench, bugs: Mapping[str, Bug] | None, workers: int | None
-) -> Strength:
-    """Count the bugs that a gate kills."""
-    bugs = catalogue() if bugs is None else bugs
-    killed = {kill.bug for kill in kills(bugs, names, effort, bench, workers) if kill.cell}
-    return Strength(len(killed), len(bugs), tuple(name for name in bugs if name not in killed))

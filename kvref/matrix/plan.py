@@ -13,6 +13,7 @@ from kvref.law import Law, laws
 from kvref.matrix.cells import Cell, Mark, Matrix, healthy
 from kvref.matrix.pool import cores, work
 from kvref.matrix.reach import Seam, seams
+from kvref.matrix.record import record
 from kvref.matrix.worker import Job
 from kvref.search import Effort
 from kvref.targets import Bench
@@ -182,7 +183,13 @@ LOOPS = ("kvref.generate", "kvref.speculate")
 
 
 def order(bug: Bug, known: Sequence[Law]) -> list[Law]:
-    """Laws in the order to try them until one kills: those about what the bug overrides before all others."""
+    """Laws in the order to try them until one kills.
+
+    Those come first that are on record for it, the soonest first; or else those about what the bug overrides.
+    """
+    if recorded := record().killers(bug.name):
+        places = {name: place for place, name in enumerate(recorded)}
+        return sorted(known, key=lambda law: places.get(law.name, len(places)))
     base, names = bug.part.__base__, overridden(bug.part)
     about = {SERVES.get(name, name) for name in names}
     if base is not None and base.__module__ in LOOPS:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from kvref.matrix.analysis import Analysis, analyse
 from kvref.matrix.cells import Cell, Mark, Matrix
-from kvref.schedule import count
+from kvref.operations import count
 
 LOOKS = {
     Mark.KILLED: ("#", "green"),

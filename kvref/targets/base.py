@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from kvref.decoder import Capability, Decoder
 from kvref.lens import Lens, lens_called
+from kvref.operations import Row
 from kvref.prompts import BYTE_VOCAB, byte_encoding, encode, encoding_for
-from kvref.schedule import Row
 from kvref.strategies import Sources
 from kvref.tokens import AnyTokens, FromPrompt, FromText, drawn_text, require_prompt
 

@@ -18,9 +18,9 @@ from kvref.decoder import Capability, Decoder
 from kvref.errors import TargetError
 from kvref.generate import BatchGeneration, Session
 from kvref.gpt2 import GPT, CausalSelfAttention, GPTConfig
+from kvref.operations import count
 from kvref.prompts import BYTE_VOCAB, byte_encoding, encode
 from kvref.protocol import Logits, Tokens
-from kvref.schedule import count
 from kvref.speculate import Speculation
 from kvref.strategies import Sources
 from kvref.targets.base import DTYPES, Bench

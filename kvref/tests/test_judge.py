@@ -20,7 +20,8 @@ from kvref.judge import Question, judge
 from kvref.law import laws
 from kvref.lens import Lens, dtypes_called
 from kvref.measure.ulp import model_of
-from kvref.schedule import Extend, Schedule, Start
+from kvref.operations import Extend, Start
+from kvref.schedule import Schedule
 from kvref.search import Effort, Outcome, Status, search
 from kvref.targets import Bench, OneDecoder
 from kvref.targets.reference import GrowingDecoder

@@ -10,7 +10,8 @@ from kvref.finding import LawBroken
 from kvref.law import laws
 from kvref.lens import Lens
 from kvref.matrix.plan import order
-from kvref.schedule import Extend, Schedule, Start
+from kvref.operations import Extend, Start
+from kvref.schedule import Schedule
 from kvref.search import Effort, Status, Watch
 from kvref.tests.helpers import BENCH, reference, try_law, variant
 from kvref.tests.mutants import CATALOGUED, KILLED_BY, KILLERS, RunsThePrefixAgain

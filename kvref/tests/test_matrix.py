@@ -15,7 +15,7 @@ from kvref.bug import Bug, catalogue
 from kvref.cache import GrowingCache, Padding
 from kvref.errors import MatrixError
 from kvref.law import laws
-from kvref.matrix import Cell, Mark, Matrix, read_matrix, strength
+from kvref.matrix import Cell, Mark, Matrix, read_matrix
 from kvref.matrix import cli as matrix_cli
 from kvref.matrix.analysis import analyse
 from kvref.matrix.plan import WithReference, order, run, tracks_of
@@ -23,7 +23,8 @@ from kvref.matrix.reach import Seam, noting, seams
 from kvref.matrix.reliability import Reliability, reliability, upper_bound
 from kvref.matrix.stryker import to_stryker
 from kvref.matrix.worker import Job, tried
-from kvref.schedule import Extend, Poison, Schedule, Start
+from kvref.operations import Extend, Poison, Start
+from kvref.schedule import Schedule
 from kvref.search import Effort
 from kvref.targets.reference import Part
 from kvref.tests.helpers import BENCH
@@ -193,7 +194,9 @@ def test_calls_are_noted_in_a_context_and_not_behind_it() -> None:
 
 def test_every_bug_of_the_catalogue_has_its_seam() -> None:
     for bug in catalogue().values():
-        (seam,) = seams(bug) or ()
+        found = seams(bug)
+        assert found
+        (seam,) = found
         assert seam.name in vars(bug.part)
         assert seam.name in vars(seam.owner)
         assert seam.owner in bug.part.__mro__[1:]
@@ -235,14 +238,6 @@ def test_what_leaves_a_bug_alive_is_an_error_of_the_reference() -> None:
     healthy, bug = tried(job), tried(replace(job, subject="Harmless", bug=PLANTED["Harmless"]))
     assert (healthy.mark, bug.mark) == (Mark.ERROR, Mark.SURVIVED)
     assert healthy.reason.startswith("vacuous: never met")
-
-
-def test_strength_is_a_sentence() -> None:
-    bugs = {name: catalogue()[name] for name in ("stale-cache", "missing-position-offset")} | {
-        "Harmless": PLANTED["Harmless"]
-    }
-    found = strength([LOGITS], EFFORT, BENCH, bugs, workers=2)
-    assert str(found) == "this profile kills 2 of 3 catalogued bugs; alive: Harmless"
 
 
 def test_reliability_counts_seeds() -> None:

@@ -8,8 +8,9 @@ from kvref.bugs.free_slots_attended import FreeSlotsAttended
 from kvref.check import check, exit_code
 from kvref.decoder import Decoder
 from kvref.law import laws
+from kvref.operations import Extend, Start
 from kvref.rehearsal import Plan, Scene, stand_in
-from kvref.schedule import Extend, Schedule, Start
+from kvref.schedule import Schedule
 from kvref.search import Effort, Status, plan_for
 from kvref.targets import OneDecoder
 from kvref.targets.reference import StaticDecoder

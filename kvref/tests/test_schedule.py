@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kvref.contents import Content
 from kvref.errors import ScheduleError
-from kvref.schedule import (
+from kvref.operations import (
     Abort,
-    Content,
     Crop,
     CropRows,
     Extend,
@@ -23,11 +23,9 @@ from kvref.schedule import (
     Reorder,
     Reset,
     Restore,
-    Schedule,
     Start,
-    alone,
-    requests,
 )
+from kvref.schedule import Schedule, alone, requests
 from kvref.strategies import EVERY, conversations, overflows, ragged_prompts, rechunked, schedules, twins
 from kvref.targets import Bench, ReferenceTarget
 from kvref.trace import longest

@@ -2,7 +2,8 @@
 
 import pytest
 
-from kvref.schedule import Extend, Schedule, Start
+from kvref.operations import Extend, Start
+from kvref.schedule import Schedule
 from kvref.search import Effort
 from kvref.targets import ReferenceTarget
 from kvref.tests.helpers import reference, try_law

@@ -10,7 +10,8 @@ from kvref.errors import TargetError
 from kvref.finding import LawBroken, expect_keys_values, expect_logits
 from kvref.lens import NATIVE, SAME_BITS, differs, gaps
 from kvref.locate import locate
-from kvref.schedule import Crop, Extend, Fork, Overflow, Reorder, Reset, Schedule, Start
+from kvref.operations import Crop, Extend, Fork, Overflow, Reorder, Reset, Start
+from kvref.schedule import Schedule
 from kvref.targets.reference import GrowingDecoder
 from kvref.tests.helpers import tiny
 from kvref.trace import Ledger, Uncached, play, run

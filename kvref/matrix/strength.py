@@ -1,0 +1,59 @@
+"""The strength of a check: how many bugs of the catalogue what it ran would kill, as it was measured."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kvref.matrix.gate import Kill
+from kvref.matrix.record import Record, record
+from kvref.operations import count
+from kvref.search import Effort, Outcome, Status
+
+NAMED = 5
+"""Survivors that are named."""
+
+
+@dataclass(frozen=True)
+class Strength:
+    """How many bugs some laws kill, which they do not, and how that is known."""
+
+    laws: int
+    killed: int
+    alive: tuple[str, ...]
+    known: str
+
+    def __str__(self) -> str:
+        total = self.killed + len(self.alive)
+        more = f" and {len(self.alive) - NAMED} more" if len(self.alive) > NAMED else ""
+        alive = f"; alive: {', '.join(self.alive[:NAMED])}{more}" if self.alive else ""
+        verb = "kills" if self.laws == 1 else "kill"
+        return (
+            f"strength: {count(self.laws, 'law')} {verb} {self.killed} of {total} catalogued bugs, {self.known}{alive}"
+        )
+
+
+def strength_of(kills: Sequence[Kill], laws: int) -> Strength:
+    """Count what has just been measured."""
+    alive = tuple(kill.bug for kill in kills if kill.cell is None)
+    return Strength(laws, len(kills) - len(alive), alive, "measured now")
+
+
+def recorded_strength(outcomes: Sequence[Outcome], effort: Effort, kept: Record | None = None) -> Strength:
+    """Look up what the laws that were tried kill in the reference, each with as many examples."""
+    kept, tried = kept or record(), dict[str, int]()
+    for outcome in outcomes:
+        name = outcome.law.name
+        if outcome.status not in (Status.SKIPPED, Status.UNDECIDED):
+            tried[name] = max(tried.get(name, 0), drawn(outcome, effort))
+    alive = kept.alive(tried)
+    return Strength(len(tried), len(kept.kills) - len(alive), tuple(alive), known(kept, tried))
+
+
+def drawn(outcome: Outcome, effort: Effort) -> int:
+    """Examples of a search, with those that it would have drawn had nothing been found."""
+    return effort.examples if outcome.finding else min(outcome.examples, effort.examples)
+
+
+def known(kept: Record, tried: Mapping[str, int]) -> str:
+    """How the figure is known."""
+    most = min(max(tried.values(), default=0), kept.examples)
+    return f"measured in the reference with {kept.versions}, seed {kept.seed}, up to {count(most, 'example')}"
