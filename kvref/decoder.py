@@ -72,7 +72,7 @@ SIZES: dict[Capability, tuple[str, ...]] = {
     Capability.BYTES: ("n_layer", "n_kv_head", "head_dim", "dtype"),
     Capability.TENSORS: ("n_layer", "n_kv_head", "head_dim", "dtype"),
     Capability.WITHOUT_MASK: ("n_layer",),
-    Capability.WITH_ALL_HEADS: ("n_kv_head",),
+    Capability.WITH_ALL_HEADS: ("n_head", "n_kv_head"),
 }
 """Sizes that an implementation has to declare for what it offers."""
 
@@ -307,7 +307,7 @@ class Decoder:
         return len(self.layers()) if Capability.LAYERS in self.capabilities else 1
 
     def size(self, name: str) -> Any:
-        """Read a size that a capability needs declared: n_layer, n_kv_head, head_dim or dtype."""
+        """Read a size that a capability needs declared: n_layer, n_head, n_kv_head, head_dim or dtype."""
         try:
             value = getattr(self.implementation, name)
         except AttributeError:
@@ -387,4 +387,12 @@ def offers(implementation: Implementation, capability: Capability) -> bool:
         return all(offers(implementation, part) for part in BUILT_OF[capability])
     if capability is Capability.SAVE and not callable(getattr(implementation, "restore", None)):
         return False
+    if capability is Capability.WITH_ALL_HEADS and not shares_heads(implementation):
+        return False
     return callable(own) and not isinstance(own, nn.Module | type)
+
+
+def shares_heads(implementation: Implementation) -> bool:
+    """Whether query heads share heads of keys and values; also where it does not say, which is then asked for."""
+    heads = getattr(implementation, "n_head", None)
+    return heads is None or heads != getattr(implementation, "n_kv_head", None)

@@ -124,7 +124,8 @@ STAND_IN_VOCABULARY = 13
 
 def stand_in(decoder: Decoder) -> Decoder:
     """Make a small healthy decoder that takes the same schedules and offers the same capabilities."""
-    config = GPTConfig(decoder.block_size, STAND_IN_VOCABULARY, n_layer=2, n_head=2, n_embd=8)
+    shared = 1 if Capability.WITH_ALL_HEADS in decoder.capabilities else None
+    config = GPTConfig(decoder.block_size, STAND_IN_VOCABULARY, n_layer=2, n_head=2, n_embd=8, n_kv_head=shared)
     static = decoder.preallocates or Capability.POISON in decoder.capabilities
     stand = Decoder((StandInStatic if static else StandInGrowing)(weights.loud(config, 0, torch.float64)), "stand-in")
     stand.capabilities &= decoder.capabilities

@@ -265,7 +265,8 @@ def explore(watch: "Watch | Rehearsal", target: Target, effort: Effort) -> None:
     With one effort the same examples are drawn in the same order, whatever the watch does with them.
     """
     law = watch.law
-    decoders = st.sampled_from([(decoder, target.sources(decoder)) for decoder in target.decoders()])
+    able = [decoder for decoder in target.decoders() if not law.lacks(decoder.capabilities)]
+    decoders = st.sampled_from([(decoder, target.sources(decoder)) for decoder in able])
 
     @st.composite
     def cases(draw: DrawFn) -> tuple[Decoder, Schedule]:

@@ -83,7 +83,7 @@ def test_no_operation_makes_logits_differ_from_uncached_ones(decoder: Decoder, s
 @law(
     given=schedules(Crop, Prefill),
     needs=(Capability.WITH_ALL_HEADS,),
-    must_see=("heads that share keys and values, where there are any",),
+    must_see=("tokens under heads that share keys and values",),
 )
 def test_heads_that_share_keys_equal_heads_that_each_have_a_copy(decoder: Decoder, schedule: Schedule) -> None:
     """Query heads that share a head of keys and values give what they give when each has its own copy.
@@ -96,4 +96,4 @@ def test_heads_that_share_keys_equal_heads_that_each_have_a_copy(decoder: Decode
     for step in play(decoder, schedule):
         if (logits := want[step.index]) is not None:
             expect_logits(step, logits, "with a copy of keys and values for each head")
-            saw("heads that share keys and values, where there are any")
+            saw("tokens under heads that share keys and values")

@@ -1,10 +1,12 @@
 """A cache lives longer than a call: it is cropped, forked, used again, and stands beside others."""
 
+from collections.abc import Iterator
+
 from kvref.decoder import Capability, Decoder
 from kvref.finding import expect, expect_keys_values, expect_logits
 from kvref.law import law, saw
 from kvref.lens import SAME_BITS
-from kvref.operations import Abort, Crop, CropRows, Extend, Fork, Peek, Prefill, Reset, Restore, Start
+from kvref.operations import Abort, Crop, CropRows, Extend, Fork, Op, Peek, Prefill, Reset, Restore, Start
 from kvref.schedule import Schedule, requests
 from kvref.strategies import EVERY, schedules
 from kvref.trace import Layers, Step, Uncached, first_rows, play
@@ -123,17 +125,8 @@ def test_a_restored_cache_goes_on_as_the_saved_one(decoder: Decoder, schedule: S
 
     Keys and values are easy to save; what else the next token needs, the length, the padding, is easily forgotten.
     """
-    uncached = Uncached(decoder, schedule)
-    before, restored = None, set[int]()
-    for step in play(decoder, schedule):
-        if isinstance(step.op, Restore):
-            require_unchanged(step, before, "before it was saved")
-            restored.add(step.cache)
-        elif step.logits is not None:
-            expect_logits(step, uncached.logits(step), "in one uncached pass")
-            if step.cache in restored:
-                saw("tokens after a restore")
-        before = step.snapshot()
+    for _ in require_kept(decoder, schedule, Restore, "before it was saved", "tokens after a restore"):
+        pass
 
 
 @law(
@@ -147,19 +140,9 @@ def test_a_pass_that_dies_leaves_the_cache_as_it_was(decoder: Decoder, schedule:
     Memory that runs out, or a user who stops, ends a pass after some layers have written and others have not. A length
     that was counted first, or rows that are in some layers alone, spoil everything that follows.
     """
-    uncached = Uncached(decoder, schedule)
-    before, died = None, set[int]()
-    for step in play(decoder, schedule):
-        if isinstance(step.op, Abort):
-            expect(step.refusal is not None, "a pass that failed in a layer gave an answer all the same", step)
-            require_unchanged(step, before, "before the pass that died")
-            saw(f"a pass that dies onto {'a past' if step.content.length else 'an empty cache'}")
-            died.add(step.cache)
-        elif step.logits is not None:
-            expect_logits(step, uncached.logits(step), "in one uncached pass")
-            if step.cache in died:
-                saw("tokens after it")
-        before = step.snapshot()
+    for step in require_kept(decoder, schedule, Abort, "before the pass that died", "tokens after it"):
+        expect(step.refusal is not None, "a pass that failed in a layer gave an answer all the same", step)
+        saw(f"a pass that dies onto {'a past' if step.content.length else 'an empty cache'}")
 
 
 @law(
@@ -172,17 +155,24 @@ def test_a_look_changes_nothing(decoder: Decoder, schedule: Schedule) -> None:
 
     Scoring an answer, or a pass that is run again for its gradients, reads the cache and must not append to it.
     """
+    for step in require_kept(decoder, schedule, Peek, "before the look", "tokens after a look"):
+        assert isinstance(step.op, Peek)
+        saw("one token looked at" if len(step.op.tokens[0]) == 1 else "several tokens looked at")
+
+
+def require_kept(decoder: Decoder, schedule: Schedule, kind: type[Op], than: str, case: str) -> Iterator[Step]:
+    """Check that one kind of operation leaves the cache as it was, that what follows is right, and give its steps."""
     uncached = Uncached(decoder, schedule)
-    before, looked = None, set[int]()
+    before, done = None, set[int]()
     for step in play(decoder, schedule):
         if step.logits is not None:
             expect_logits(step, uncached.logits(step), "in one uncached pass")
-        if isinstance(step.op, Peek):
-            require_unchanged(step, before, "before the look")
-            saw("one token looked at" if len(step.op.tokens[0]) == 1 else "several tokens looked at")
-            looked.add(step.cache)
-        elif step.new and step.cache in looked:
-            saw("tokens after a look")
+        if isinstance(step.op, kind):
+            require_unchanged(step, before, than)
+            done.add(step.cache)
+            yield step
+        elif step.logits is not None and step.cache in done:
+            saw(case)
         before = step.snapshot()
 
 

@@ -99,7 +99,12 @@ def run(
     shrink: Annotated[
         bool, typer.Option("--shrink", help="Keep the smallest schedule that kills, not the first; takes longer.")
     ] = False,
-    examples: Examples = 60,
+    examples: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Schedules to try for each law; else 60 with --gate and 30 without.", show_default=False
+        ),
+    ] = None,
     seed: Seed = 0,
     workers: Workers = None,
     max_seconds: MaxSeconds = None,
@@ -120,7 +125,7 @@ def run(
         raise BadInput("--record takes the whole matrix under tile; leave out --gate, --law, --lens and names of bugs")
     for path in (json, stryker, record):
         require_writable(path)
-    bench, effort = bench_for(device, lens), Effort(examples, seed, shrink=shrink)
+    bench, effort = bench_for(device, lens), Effort(examples or (60 if gate else 30), seed, shrink=shrink)
     report = MatrixReport(console(), list(bugs), laws, gate=gate)
     report.header(versions(effort))
     with report.running():

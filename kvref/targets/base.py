@@ -141,7 +141,7 @@ class Target(Protocol):
         ...
 
     def capabilities(self) -> frozenset[Capability]:
-        """What every decoder of this target offers."""
+        """What any decoder of this target offers."""
         ...
 
     def sources(self, decoder: Decoder) -> Sources:

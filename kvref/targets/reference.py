@@ -49,7 +49,8 @@ class GrowingDecoder:
         config = model.config
         self.model, self.cache_class = model, cache_class
         self.vocab_size, self.block_size = config.vocab_size, config.block_size
-        self.n_layer, self.n_kv_head, self.head_dim = config.n_layer, config.kv_heads, config.head_dim
+        self.n_layer, self.n_head = config.n_layer, config.n_head
+        self.n_kv_head, self.head_dim = config.kv_heads, config.head_dim
         self.dtype, self.device = model.transformer.wte.weight.dtype, model.transformer.wte.weight.device
 
     def full(self, tokens: Tokens) -> Logits:
@@ -230,8 +231,8 @@ class ReferenceTarget:
         return self.all_decoders
 
     def capabilities(self) -> frozenset[Capability]:
-        """What the reference offers with this cache."""
-        return self.all_decoders[0].capabilities
+        """What the reference offers with this cache, in any of its shapes."""
+        return frozenset[Capability]().union(*(decoder.capabilities for decoder in self.all_decoders))
 
     @cached_property
     def all_decoders(self) -> list[Decoder]:
