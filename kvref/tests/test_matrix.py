@@ -1,250 +1,29 @@
-"""The kill matrix: what its cells say, that no bug can take the run along, and how it is saved and read."""
+"""The kill matrix as data: what its cells say, and how it is saved and read."""
 
 import json
 import math
-import os
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from typing_extensions import override
 
-from kvref.bug import Bug, catalogue
-from kvref.cache import GrowingCache, Padding
+from kvref.bug import catalogue
 from kvref.errors import MatrixError
 from kvref.law import laws
 from kvref.matrix import Cell, Mark, Matrix, read_matrix
-from kvref.matrix import cli as matrix_cli
 from kvref.matrix.analysis import analyse
-from kvref.matrix.plan import WithReference, order, run, tracks_of
-from kvref.matrix.reach import Seam, noting, seams
-from kvref.matrix.reliability import Reliability, reliability, upper_bound
+from kvref.matrix.gate import Kill
+from kvref.matrix.record import Record, record
+from kvref.matrix.reliability import upper_bound
+from kvref.matrix.strength import Strength, recorded_strength, strength_of
 from kvref.matrix.stryker import to_stryker
 from kvref.matrix.worker import Job, tried
 from kvref.operations import Extend, Poison, Start
 from kvref.schedule import Schedule
-from kvref.search import Effort
-from kvref.targets.reference import Part
-from kvref.tests.helpers import BENCH
-from kvref.tests.test_cli import run as run_cli
+from kvref.search import Effort, Outcome, Status
+from kvref.targets import Bench
 
 LOGITS, QUERIES = "cached-logits-equal-uncached-logits", "queries-are-not-stored"
-EFFORT = Effort(examples=10, shrink=False)
-BYTES = "bytes-equal-the-formula"
-
-
-class Harmless(GrowingCache):
-    @override
-    def commit(self, new: int, padding: Padding | None = None) -> None:
-        super().commit(new, padding)
-
-
-class Raises(GrowingCache):
-    @override
-    def commit(self, new: int, padding: Padding | None = None) -> None:
-        raise RuntimeError("no commit today")
-
-
-class Hangs(GrowingCache):
-    @override
-    def commit(self, new: int, padding: Padding | None = None) -> None:
-        time.sleep(1000)
-
-
-class Leaves(GrowingCache):
-    @override
-    def commit(self, new: int, padding: Padding | None = None) -> None:
-        os._exit(7)
-
-
-class CannotBeMade(GrowingCache):
-    @override
-    def __init__(self) -> None:
-        raise ValueError("not made")
-
-
-def planted(part: Part) -> Bug:
-    """A bug of our own."""
-    return Bug(part, "write", "It is planted.", "always", ("https://github.com/a/b/issues/1",), "Look here.")
-
-
-PLANTED = {part.__name__: planted(part) for part in (Hangs, Leaves, Raises, CannotBeMade, Harmless)}
-
-
-def test_a_bug_that_hangs_dies_or_raises_costs_its_own_cells_alone() -> None:
-    bugs = PLANTED | {"stale-cache": catalogue()["stale-cache"]}
-    heard = list[Cell]()
-    matrix = run(
-        bugs, [LOGITS, QUERIES], EFFORT, BENCH, workers=2, max_seconds=12.0, tick=lambda _, cell: heard.append(cell)
-    )
-    marks = {bug: [cell.mark for cell in matrix.row(bug)] for bug in bugs}
-    assert marks == {
-        "Hangs": [Mark.TIMEOUT] * 2,
-        "Leaves": [Mark.ERROR] * 2,
-        "Raises": [Mark.ERROR] * 2,
-        "CannotBeMade": [Mark.ERROR] * 2,
-        "Harmless": [Mark.SURVIVED] * 2,
-        "stale-cache": [Mark.KILLED, marks["stale-cache"][1]],
-    }
-    assert [cell.mark for cell in matrix.reference] == [Mark.SURVIVED] * 4
-    assert sorted(map(repr, heard)) == sorted(map(repr, (*matrix.cells, *matrix.reference)))
-    assert matrix.row("Hangs")[0].reason.startswith("not done after 12.")
-    assert matrix.row("Leaves")[0].reason == "the process ended: exit code 7"
-    assert "no commit today" in matrix.row("Raises")[0].reason
-    killed = matrix.row("stale-cache")[0]
-    assert killed.schedule is not None
-    assert killed.killed_after is not None
-    assert killed.killed_after <= killed.examples
-    assert killed.killed_seconds is not None
-    assert 0 < killed.killed_seconds < killed.seconds
-    assert 0 < killed.forward_seconds < killed.seconds
-    assert matrix.killers("stale-cache")[0] == LOGITS
-    assert Matrix.from_json(matrix.to_json()) == matrix
-    assert matrix_cli.exit_code(matrix) == 1
-
-
-def test_a_gate_tries_the_reference_and_the_bug_on_no_more_than_it_needs() -> None:
-    matrix = run({"stale-cache": catalogue()["stale-cache"]}, [LOGITS, QUERIES], EFFORT, BENCH, gate=True, workers=2)
-    assert {cell.law for cell in (*matrix.cells, *matrix.reference)} == {LOGITS}
-    assert matrix.unfinished() == []
-    assert matrix_cli.exit_code(matrix) == 0
-
-
-def test_a_gate_begins_with_the_laws_about_what_the_bug_overrides() -> None:
-    class CropsNothing(GrowingCache):
-        @override
-        def crop(self, length: int) -> None:
-            pass
-
-    known = list(laws().values())
-    first, *others = order(planted(CropsNothing), known)
-    assert "crop" in first.needs
-    assert sorted(law.name for law in (first, *others)) == sorted(laws())
-    assert order(PLANTED["Harmless"], known) == known
-    loops = [law.name for law in order(catalogue()["pending-token-fed-twice"], known)][:4]
-    assert "a-conversation-gives-what-its-whole-text-gives" in loops
-    assert "prefill" in order(catalogue()["padding-mask-added-to-scores"], known)[0].needs
-
-
-def test_nothing_begins_once_the_reference_has_failed() -> None:
-    bugs = {"Harmless": PLANTED["Harmless"]}
-    known = [laws()[LOGITS], laws()[QUERIES]]
-    tracks = tracks_of(bugs, known, EFFORT, BENCH, gate=False)
-    plan = WithReference(tracks, [LOGITS, QUERIES], EFFORT, BENCH, gate=False)
-    asked = [plan.take() for _ in range(3)]
-    assert [job and job.subject for job in asked] == ["reference:growing", "reference:static", "reference:growing"]
-    assert asked[0]
-    assert asked[1]
-    plan.done(asked[0], Cell(asked[0].subject, LOGITS, Mark.SKIPPED))
-    plan.done(asked[1], Cell(asked[1].subject, LOGITS, Mark.KILLED))
-    assert plan.take() is None
-
-
-def test_a_law_is_not_tried_on_a_bug_before_the_reference_has_held_it() -> None:
-    bugs = {"Harmless": PLANTED["Harmless"]}
-    tracks = tracks_of(bugs, [laws()[LOGITS]], EFFORT, BENCH, gate=False)
-    plan = WithReference(tracks, [LOGITS], EFFORT, BENCH, gate=False)
-    references = [job for _ in range(2) if (job := plan.take())]
-    assert plan.take() is None
-    for job in references:
-        plan.done(job, Cell(job.subject, job.law, Mark.SURVIVED, called=tuple(map(str, job.watched))))
-    job = plan.take()
-    assert job
-    assert job.subject == "Harmless"
-
-
-class CannotFork(GrowingCache):
-    @override
-    def fork(self) -> GrowingCache:
-        raise RuntimeError("no fork today")
-
-
-class CannotForkAndIsMarked(CannotFork):
-    @override
-    def fork(self) -> GrowingCache:
-        return super().fork()
-
-    marked = True
-
-
-def test_a_bug_in_what_a_law_never_calls_is_not_tried_under_it() -> None:
-    bugs = {"CannotFork": planted(CannotFork), "Marked": planted(CannotForkAndIsMarked)}
-    forks = "a-fork-and-its-origin-never-meet"
-    heard = list[Cell]()
-    matrix = run(bugs, [LOGITS, forks], EFFORT, BENCH, workers=2, tick=lambda _, cell: heard.append(cell))
-    marks = {bug: [cell.mark for cell in matrix.row(bug)] for bug in bugs}
-    assert marks == {"CannotFork": [Mark.UNREACHED, Mark.ERROR], "Marked": [Mark.SURVIVED, Mark.ERROR]}
-    assert sorted(map(repr, heard)) == sorted(map(repr, (*matrix.cells, *matrix.reference)))
-    called = {cell.law: cell.called for cell in matrix.reference if cell.subject == "reference:growing"}
-    assert called == {LOGITS: (), forks: ("kvref.cache.GrowingCache.fork",)}
-
-
-def test_calls_are_noted_in_a_context_and_not_behind_it() -> None:
-    before = vars(GrowingCache)["fork"]
-    with noting([Seam(GrowingCache, "fork"), Seam(GrowingCache, "crop")]) as called:
-        GrowingCache().fork()
-    assert called == {"kvref.cache.GrowingCache.fork"}
-    called.clear()
-    GrowingCache().fork()
-    assert not called
-    assert vars(GrowingCache)["fork"] is before
-
-
-def test_every_bug_of_the_catalogue_has_its_seam() -> None:
-    for bug in catalogue().values():
-        found = seams(bug)
-        assert found
-        (seam,) = found
-        assert seam.name in vars(bug.part)
-        assert seam.name in vars(seam.owner)
-        assert seam.owner in bug.part.__mro__[1:]
-
-
-def test_a_gate_tries_the_first_examples_of_each_law_and_then_all() -> None:
-    known = [laws()[LOGITS], laws()[QUERIES]]
-    track = tracks_of({"Harmless": PLANTED["Harmless"]}, known, Effort(examples=60), BENCH, gate=True)["Harmless"]
-    assert [(job.law, job.effort.first) for job in track.jobs] == [
-        (LOGITS, 16),
-        (QUERIES, 16),
-        (LOGITS, None),
-        (QUERIES, None),
-    ]
-    for mark in (Mark.SURVIVED, Mark.SKIPPED):
-        track.running += 1
-        track.hear(Cell("Harmless", track.jobs.popleft().law, mark, seconds=1.0))
-    assert [job.law for job in track.jobs] == [LOGITS]
-    track.jobs.clear()
-    track.running += 1
-    track.hear(Cell("Harmless", LOGITS, Mark.KILLED, seconds=2.0))
-    assert track.cells[LOGITS] == Cell("Harmless", LOGITS, Mark.KILLED, seconds=3.0)
-    assert track.done
-
-
-@pytest.mark.parametrize("first", [1, 4, 5, 12])
-def test_a_round_of_few_examples_sees_the_first_of_those_of_a_whole_search(first: int) -> None:
-    job = Job("stale-cache", LOGITS, EFFORT, BENCH, catalogue()["stale-cache"])
-    whole, few = tried(job), tried(replace(job, effort=replace(EFFORT, first=first)))
-    assert whole.killed_after is not None
-    killed = first >= whole.killed_after
-    assert few.mark is (Mark.KILLED if killed else Mark.SURVIVED)
-    assert few.killed_after == (whole.killed_after if killed else None)
-    assert few.schedule == (whole.schedule if killed else None)
-
-
-def test_what_leaves_a_bug_alive_is_an_error_of_the_reference() -> None:
-    job = Job("reference:growing", "crop-equals-never-having-appended", Effort(examples=1), BENCH)
-    healthy, bug = tried(job), tried(replace(job, subject="Harmless", bug=PLANTED["Harmless"]))
-    assert (healthy.mark, bug.mark) == (Mark.ERROR, Mark.SURVIVED)
-    assert healthy.reason.startswith("vacuous: never met")
-
-
-def test_reliability_counts_seeds() -> None:
-    bugs = {"stale-cache": catalogue()["stale-cache"]}
-    assert list(reliability(bugs, {"stale-cache": [LOGITS]}, EFFORT, BENCH, 3, workers=1)) == [
-        Reliability("stale-cache", (LOGITS,), 3, 3)
-    ]
 
 
 @pytest.mark.parametrize("trials", [1, 20, 300])
@@ -392,113 +171,67 @@ def test_a_status_says_the_most_telling(marks: str, status: str) -> None:
     assert status_of(cut, "bug") == "Pending"
 
 
-@pytest.fixture
-def kvref(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
-    """Run the command line in this process."""
-    return lambda *args: run_cli(*args, capfd=capfd, monkeypatch=monkeypatch)
+RECORD = Record("torch 2.13.0", 60, 0, {"one": {"a": 3, "b": 20}, "two": {"b": 7}, "alive": {}})
 
 
-def saved(tmp_path: Path, matrix: Matrix = SAVED) -> str:
-    """Path of a saved matrix."""
-    path = tmp_path / "matrix.json"
-    path.write_text(matrix.to_json())
-    return str(path)
-
-
-def test_bugs_are_listed_one_a_line(kvref) -> None:
-    code, out, err = kvref("bugs", "list")
-    assert (code, err) == (0, "")
-    assert [line.split("\t")[0] for line in out.splitlines()] == list(catalogue())
-
-
-def test_a_bug_is_shown_with_its_diff_and_its_killers(kvref, tmp_path: Path) -> None:
-    code, out, _ = kvref("bugs", "show", "stale-cache", "--matrix", saved(tmp_path))
-    assert code == 0
-    for part in ("wrong     Only the first call is kept", "--- reference", "+++ stale-cache", "seen      https://"):
-        assert part in out
-    assert f"killed by {LOGITS}, at example 5\n  1. start a cache of 2 rows" in out
-    _, out, _ = kvref("bugs", "show", "unmasked-chunk", "--matrix", saved(tmp_path))
-    assert "no law kills it" in out
-
-
-def test_a_bug_that_is_killed_exits_with_0_and_is_saved(kvref, tmp_path: Path) -> None:
-    files = [tmp_path / "matrix.json", tmp_path / "report.json"]
-    options = ["--examples", "10", "--workers", "1", "--json", str(files[0]), "--stryker", str(files[1])]
-    code, out, err = kvref("bugs", "run", "stale-cache", "--law", LOGITS, "--shrink", *options)
-    assert (code, err) == (0, "")
-    assert "\x1b" not in out
-    assert f"   1 {LOGITS}" in out
-    rows = [line.split() for line in out.splitlines()]
-    assert ["stale-cache", "#", "1", "killer"] in rows
-    assert ["reference:growing", "."] in rows
-    assert ["reference:static", "."] in rows
-    assert "1 of 1 bug killed." in out
-    (cell,) = read_matrix(files[0]).cells
-    assert cell.schedule is not None
-    assert len(cell.schedule) <= 4
-    assert json.loads(files[1].read_text())["schemaVersion"] == "2"
-
-
-def test_a_bug_that_survives_exits_with_1(kvref) -> None:
-    args = ["missing-position-offset", "--law", BYTES, "--gate", "--examples", "20", "--workers", "2"]
-    code, out, _ = kvref("bugs", "run", *args)
-    assert code == 1
-    assert "0 of 1 bug killed." in out
-
-
-def test_a_reference_that_fails_exits_with_4_before_any_bug(kvref) -> None:
-    args = ["--law", "crop-equals-never-having-appended", "--examples", "1", "--workers", "1"]
-    code, out, _ = kvref("bugs", "run", "stale-cache", *args)
-    assert code == 4
-    assert "the reference does not hold: reference:growing under crop-equals-never-having-appended: vacuous" in out
-    assert "0 of 1 bug killed" in out
-
-
-def test_a_fault_of_our_own_exits_with_3(kvref, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matrix_cli, "choose_bugs", lambda _: 1 / 0)
-    code, _, err = kvref("bugs", "run")
-    assert code == 3
-    assert "kvref broke (ZeroDivisionError)" in err
-
-
-def test_reliability_takes_its_laws_from_a_matrix(kvref, tmp_path: Path) -> None:
-    options = ["--seeds", "2", "--examples", "10", "--workers", "1", "--matrix", saved(tmp_path)]
-    code, out, _ = kvref("bugs", "reliability", *options)
-    assert code == 1
-    assert "unmasked-chunk: no law kills it" in out
-    assert f"killed with 2 of 2 seeds, misses at most {1 - 0.05**0.5:.1%}  {LOGITS}" in out
+def test_a_record_is_what_a_matrix_killed() -> None:
+    kept = Record.of(SAVED, "torch 2.13.0")
+    assert kept == Record("torch 2.13.0", 60, 0, {"stale-cache": {LOGITS: 5}, "unmasked-chunk": {}})
+    assert Record.from_json(kept.to_json()) == kept
+    assert kept.to_json().count("\n") == 5
 
 
 @pytest.mark.parametrize(
-    ("args", "message"),
+    ("tried", "alive"),
     [
-        ([], "give a command, such as `kvref bugs list`"),
-        (["show", "stale-cash"], "there is no bug 'stale-cash'; did you mean stale-cache?"),
-        (["run", "zzz"], "there is no bug 'zzz'; there are"),
-        (["run", "--law", "gravity"], "there is no law 'gravity'"),
-        (["run", "--json", "/no/such/file"], "/no/such/file cannot be written: No such file"),
-        (["run", "--workers", "0"], "Invalid value for '--workers'"),
-        (["show", "stale-cache", "--matrix", "/no/such/file"], "/no/such/file cannot be read: No such file"),
-        (["show", "stale-cache", "--matrix", sys.executable], "can't decode"),
+        ({}, ["one", "two", "alive"]),
+        ({"a": 60}, ["two", "alive"]),
+        ({"a": 2, "b": 19}, ["one", "alive"]),
+        ({"b": 20}, ["alive"]),
     ],
 )
-def test_bad_input_is_one_line_and_exits_with_2(kvref, args: list[str], message: str) -> None:
-    code, out, err = kvref("bugs", *args)
-    assert (code, out) == (2, "")
-    assert message in err
-    assert err.count("\n") == 1
+def test_a_bug_survives_laws_that_kill_it_only_later(tried: dict[str, int], alive: list[str]) -> None:
+    assert RECORD.alive(tried) == alive
 
 
-@pytest.mark.parametrize(
-    ("matrix", "message"),
-    [
-        (replace(SAVED, stopped=True), "the matrix was stopped before its end"),
-        (replace(SAVED, bugs=(*SAVED.bugs, "gone")), "of another kvref: there is no bug 'gone'"),
-        (replace(SAVED, laws=(*SAVED.laws, "gone")), "of another kvref: there is no law 'gone'"),
-        (replace(SAVED, bugs=SAVED.bugs[1:], cells=SAVED.cells[2:]), "the matrix has no bug 'stale-cache'"),
-    ],
-)
-def test_a_matrix_about_something_else_exits_with_2(kvref, tmp_path: Path, matrix: Matrix, message: str) -> None:
-    code, out, err = kvref("bugs", "reliability", "stale-cache", "--matrix", saved(tmp_path, matrix))
-    assert (code, out) == (2, "")
-    assert message in err
+def test_the_soonest_killer_comes_first() -> None:
+    assert RECORD.killers("one") == ["a", "b"]
+    assert RECORD.killers("unknown") == []
+
+
+def test_the_record_is_of_this_catalogue_and_these_laws() -> None:
+    assert list(record().kills) == list(catalogue())
+    assert {law for kills in record().kills.values() for law in kills} <= set(laws())
+    assert all(record().kills.values())
+
+
+@pytest.mark.parametrize("bug", list(catalogue())[::7])
+def test_what_is_on_record_can_be_seen_again(bug: str) -> None:
+    law = record().killers(bug)[-1]
+    after = record().kills[bug][law]
+    effort = Effort(record().examples, record().seed, shrink=False)
+    assert tried(Job(bug, law, effort, Bench(), catalogue()[bug])).killed_after == after
+
+
+def outcome(law: str, status: Status, examples: int) -> Outcome:
+    """What came of a law, by name."""
+    return Outcome(laws()[law], "mine", status, examples)
+
+
+def test_the_strength_of_a_check_counts_what_its_laws_kill() -> None:
+    kept = Record("torch 2.13.0", 60, 0, {"one": {LOGITS: 3}, "two": {LOGITS: 20, QUERIES: 4}, "three": {}})
+    outcomes = [outcome(LOGITS, Status.HELD, 8), outcome(QUERIES, Status.SKIPPED, 0)]
+    assert str(recorded_strength(outcomes, Effort(), kept)) == (
+        "strength: 1 law kills 1 of 3 catalogued bugs, measured in the reference with torch 2.13.0, seed 0, "
+        "up to 8 examples; alive: two, three"
+    )
+    outcomes = [outcome(LOGITS, Status.HELD, 200), outcome(QUERIES, Status.UNDECIDED, 60)]
+    assert recorded_strength(outcomes, Effort(), kept).alive == ("three",)
+
+
+def test_survivors_beyond_a_few_are_counted() -> None:
+    assert str(Strength(2, 1, tuple("abcdefg"), "measured now")) == (
+        "strength: 2 laws kill 1 of 8 catalogued bugs, measured now; alive: a, b, c, d, e and 2 more"
+    )
+    kills = [Kill("one", None, 3, 1.0), Kill("two", SAVED.cells[0], 1, 1.0)]
+    assert strength_of(kills, 3) == Strength(3, 1, ("one",), "measured now")
