@@ -203,6 +203,14 @@ def search(law: Law, target: Target, effort: Effort, tick: Tick | None = None, p
         notes.append(note)
 
 
+def first_kill(law: Law, target: Target, effort: Effort) -> int | None:
+    """Number of the first example that breaks a law under the target's own lens; None if none does.
+
+    No verdict is asked for: this is for bugs that are known to be bugs, tried again and again.
+    """
+    return None if law.lacks(target.capabilities()) else hunt(law, target, effort, None, None, None).killed_after
+
+
 def hunt(law: Law, target: Target, effort: Effort, end: float | None, tick: Tick | None, plan: Plan | None) -> Watch:
     """Search under one lens, until a point in time if one is given."""
     watch = Watch(law, end, effort.first, tick=tick)

@@ -22,7 +22,8 @@ def test_lengths_equal_the_tokens_given(decoder: Decoder, schedule: Schedule) ->
     """After every operation the cache says how many tokens are in it, and every layer holds as many for each row.
 
     What is in it is known from plain lists of tokens, kept outside the model. Masks, positions and limits are made from
-    the length, so where it is off, all of them are.
+    the length, so where it is off, all of them are. Redundant on the catalogue, it stays since it asks after every
+    operation, and for each row, when no logit has been asked for.
     """
     for step in play(decoder, schedule):
         length = step.length
@@ -60,7 +61,8 @@ def test_bytes_equal_the_formula(decoder: Decoder, schedule: Schedule) -> None:
     """A cache holds 2 * n_layer * n_kv_head * head_dim * N * itemsize bytes for each row of the batch.
 
     The 2 is keys and values; N is the tokens in it, or the slots where it is preallocated. A cache that holds more
-    halves the number of conversations that fit, and says so nowhere.
+    halves the number of conversations that fit, and says so nowhere. Redundant on the catalogue, it stays since it
+    counts what a decoder says that it holds, which servers plan with, and asks for no less than it needs either.
     """
     for step in play(decoder, schedule):
         held, want = decoder.bytes(step.handle), bytes_of(step)
@@ -78,7 +80,8 @@ def test_queries_are_not_stored(decoder: Decoder, schedule: Schedule) -> None:
     """Of each token a cache keeps one key and one value for each layer and head, and nothing else: no query.
 
     A query is used once, in the pass that makes it. It is easy to keep by accident: keys and values that are views into
-    one fused tensor hold all of that tensor, queries included.
+    one fused tensor hold all of that tensor, queries included. Redundant on the catalogue, it stays since it counts the
+    tensors themselves, whatever a decoder says that it holds.
     """
     for step in play(decoder, schedule):
         storages = {t.untyped_storage().data_ptr(): t.untyped_storage() for t in decoder.tensors(step.handle)}
@@ -96,7 +99,8 @@ def test_queries_are_not_stored(decoder: Decoder, schedule: Schedule) -> None:
 def test_every_token_passes_every_layer_once(decoder: Decoder, schedule: Schedule) -> None:
     """N tokens cost N token passes in every layer, however they are cut, and whatever is done in between.
 
-    A cache that is right and runs the prefix again all the same is no cache.
+    A cache that is right and runs the prefix again all the same is no cache. Redundant on the catalogue, it stays since
+    it counts at every step of any schedule, so that the first call that runs too much is named.
     """
     given = 0
     with Ledger(decoder) as ledger:
@@ -118,7 +122,8 @@ def test_generation_runs_n_tokens_with_a_cache_and_n_n_plus_1_over_2_without(
     """Generating N tokens from a first one runs N tokens with a cache, and 1 + 2 + ... + N = N(N+1)/2 without one.
 
     From a prompt of P tokens it is P + N - 1 with a cache, and P + (P+1) + ... + (P+N-1) without; the last token is
-    sampled and not run. Passes are all that a cache saves: a loop that runs more of them has none.
+    sampled and not run. Passes are all that a cache saves: a loop that runs more of them has none. Redundant on the
+    catalogue, it stays since the loop may be the decoder's own, and may run too much where its cache does not.
     """
     prompt = as_tensor(schedule.contents[-1][0].rows, decoder)
     rows, length = prompt.shape

@@ -18,7 +18,8 @@ from kvref.trace import Uncached, first_rows, play, run, tokens_of
 def test_a_row_alone_equals_the_row_in_a_batch(decoder: Decoder, schedule: Schedule) -> None:
     """A row gives the same logits alone as in any batch: what its neighbours are does not matter.
 
-    A length, a position or a mask that is shared by rows which differ breaks it.
+    A length, a position or a mask that is shared by rows which differ breaks it. Redundant on the catalogue, it stays
+    since it needs neither padding nor an operation to show what rows share.
     """
     together = run(decoder, schedule).logits
     rows = len(schedule.contents[0][0].rows)
@@ -39,7 +40,8 @@ def test_reorder_equals_having_had_that_order_from_the_start(decoder: Decoder, s
     """After a reorder each row is, bit for bit, the row it was made from, and goes on as if it had always been there.
 
     Beam search reorders at every step, mostly with repeats. A reorder of the keys alone, of some layers, or of nothing
-    passes every test in which the order is the identity.
+    passes every test in which the order is the identity. Redundant on the catalogue, it stays since rows are compared
+    where they were moved, bit for bit: the finding names the reorder, not a later token.
     """
     uncached = Uncached(decoder, schedule)
     before, reordered = {}, set[int]()
@@ -70,6 +72,8 @@ def test_a_crop_of_rows_equals_never_having_appended(decoder: Decoder, schedule:
     """Each row keeps, bit for bit, as many of its tokens as it is told to, and goes on as if it had never had more.
 
     In batched speculation rows accept different numbers of tokens. One length for all is right only while they agree.
+    Redundant on the catalogue, it stays since what is kept is compared at once, bit for bit, in the rows that were told
+    to keep it.
     """
     uncached = Uncached(decoder, schedule)
     before, cropped = None, False
@@ -103,8 +107,9 @@ def test_a_crop_of_rows_equals_never_having_appended(decoder: Decoder, schedule:
 def test_a_new_occupant_of_a_row_meets_nothing_of_the_last(decoder: Decoder, schedule: Schedule) -> None:
     """A row that is given to another request is as fresh as a cache of its own, and the other rows do not notice.
 
-    Continuous batching frees a slot and fills it again at every step. Where the last occupant was longer, its rows
-    are still in memory, and only the mask hides them.
+    Continuous batching frees a slot and fills it again at every step. Where the last occupant was longer, its rows are
+    still in memory, and only the mask hides them. Redundant on the catalogue, it stays since the neighbours are
+    compared bit for bit when the row changes hands, before any of them goes on.
     """
     uncached = Uncached(decoder, schedule)
     before, refilled = None, False

@@ -23,7 +23,8 @@ def test_later_tokens_change_nothing_earlier(decoder: Decoder, schedule: Schedul
         a[:t] = b[:t]  implies  logits(a)[:t] = logits(b)[:t]
 
     It holds without a cache too; where it does not, nothing of the past can be kept. A dropped mask breaks it inside
-    one call, when the tokens of a chunk see each other's future.
+    one call, when the tokens of a chunk see each other's future. Redundant on the catalogue, it stays as the premise of
+    all others: where it fails, no cache can be right.
     """
     require_causality(decoder, schedule)
 
@@ -36,8 +37,9 @@ def test_later_tokens_change_nothing_earlier(decoder: Decoder, schedule: Schedul
 def test_past_keys_and_values_never_change(decoder: Decoder, schedule: Schedule) -> None:
     """Once made, keys and values are final: appending leaves every bit, and one longer pass makes the same ones.
 
-    A row that is transformed again when it is read, or a slot that two tokens share, breaks it long before a logit
-    that anyone looks at is wrong.
+    A row that is transformed again when it is read, or a slot that two tokens share, breaks it long before a logit that
+    anyone looks at is wrong. Redundant on the catalogue, it stays since it shows a fault where it begins, and not where
+    a logit first moves.
     """
     require_finality(decoder, schedule)
 

@@ -18,7 +18,8 @@ def test_cached_logits_equal_uncached_logits(decoder: Decoder, schedule: Schedul
         step(cache of tokens[:past], tokens[past:]) = full(tokens)[past:]
 
     This is what makes a cache an optimisation and not another model. Position ids and masks break it most often.
-    Source: Shazeer, arXiv:1911.02150, section 2.4.
+    Redundant on the catalogue, it stays since it needs prefill and decode alone: every decoder can be tried, and its
+    schedules are the shortest. Source: Shazeer, arXiv:1911.02150, section 2.4.
     """
     uncached = Uncached(decoder, schedule)
     for step in play(decoder, schedule):
@@ -36,7 +37,8 @@ def test_any_chunking_gives_the_same_logits_and_rows(decoder: Decoder, schedule:
     """However tokens are cut into calls, their logits, and the keys and values that they leave, are the same.
 
     Chunked prefill, multi-turn chat and speculative decoding rest on it; no test that prefills once and then decodes
-    one token at a time can see it fail.
+    one token at a time can see it fail. Redundant on the catalogue, it stays since it compares cached passes with each
+    other: it speaks too where the uncached pass has a fault of its own.
     """
     splits: tuple[list[int], list[int]] = [], []
     logits, rows = list[torch.Tensor](), None
@@ -68,6 +70,7 @@ def test_no_operation_makes_logits_differ_from_uncached_ones(decoder: Decoder, s
     """Whatever was done to a cache, the next logits are those of an uncached pass over what is in it now.
 
     Operations that are right one by one can be wrong in a row: a crop behind a reorder, a fork of a cropped cache.
+    Redundant on the catalogue, it stays for such pairs: the law of an operation draws few others beside it.
     """
     uncached = Uncached(decoder, schedule)
     touched = set[int]()

@@ -27,6 +27,8 @@ def test_naive_and_cached_generation_give_the_same_tokens(decoder: Decoder, sche
     """With one sampler and one seed, generation with a cache gives the tokens that it gives without.
 
     Greedy text alone is a weak check, for many a wrong logit leaves the largest in place; drawn tokens move with all.
+    Redundant on the catalogue, it stays since the loop may be the decoder's own, with a sampler of chance, where every
+    logit counts.
     """
     prompt = as_tensor(schedule.contents[-1][0].rows, decoder)
     new = min(NEW, decoder.block_size - prompt.size(1))
@@ -81,6 +83,8 @@ def test_a_conversation_gives_what_its_whole_text_gives(decoder: Decoder, schedu
     """Each turn gives the logits of an uncached pass over the whole conversation, and the reply that follows from them.
 
     The last token of a reply was sampled but never run. Fed twice, or not at all, it shifts every later position.
+    Redundant on the catalogue, it stays since a conversation may be the decoder's own, where no operation of the cache
+    is to be seen.
     """
     history: list[int] = []
     session = decoder.session()

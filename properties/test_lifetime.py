@@ -21,6 +21,8 @@ def test_crop_equals_never_having_appended(decoder: Decoder, schedule: Schedule)
     """After a crop the cache is, bit for bit, what it was at that length, and goes on as if nothing had been there.
 
     Speculative decoding crops at every rejection. Off by one, the cache is one token longer or shorter than believed.
+    Redundant on the catalogue, it stays since the kept rows are compared at the crop, and since its cases, to nothing
+    and of nothing, are always met.
     """
     uncached = Uncached(decoder, schedule)
     before, cropped = None, False
@@ -48,7 +50,8 @@ def test_crop_equals_never_having_appended(decoder: Decoder, schedule: Schedule)
 def test_a_fork_and_its_origin_never_meet(decoder: Decoder, schedule: Schedule) -> None:
     """What happens to one branch of a fork leaves every bit of the other, and both give uncached logits.
 
-    A copy that shares a buffer is right until the second branch writes into it.
+    A copy that shares a buffer is right until the second branch writes into it. Redundant on the catalogue, it stays
+    since both branches have to go on, and each is compared bit for bit when the other is written.
     """
     require_isolation(decoder, schedule)
     for index, (op, state) in enumerate(schedule):
@@ -62,7 +65,8 @@ def test_a_fork_and_its_origin_never_meet(decoder: Decoder, schedule: Schedule) 
 def test_caches_side_by_side_never_meet(decoder: Decoder, schedule: Schedule) -> None:
     """Requests that are served in turns, each with its own cache, leave every bit of each other.
 
-    State that sits in the model, or in a class, and not in the cache breaks it.
+    State that sits in the model, or in a class, and not in the cache breaks it. Redundant on the catalogue, it stays
+    since it needs no fork: every decoder can be tried.
     """
     require_isolation(decoder, schedule)
 
@@ -76,7 +80,8 @@ def test_a_second_request_equals_a_fresh_cache(decoder: Decoder, schedule: Sched
     """After a reset the next request gives the logits that it gives with a fresh cache.
 
     What is reset in part, the rows but not the length, or the cache but not a counter beside it, is right for the first
-    request of every test.
+    request of every test. Redundant on the catalogue, it stays since it asks for a third request and a shorter one, and
+    compares with a fresh cache, not with no cache.
     """
     fresh = {
         begin + step.index: step.logits
@@ -103,7 +108,8 @@ def test_the_same_schedule_gives_the_same_bits(decoder: Decoder, schedule: Sched
     """One schedule, run twice, gives the same bits: nothing but the tokens and the operations decides.
 
     Under ordinary kernels too, since equal shapes run equal kernels. Dropout left on, a race, or a counter that is
-    never set back breaks it.
+    never set back breaks it. Redundant on the catalogue, it stays since chance makes other laws fail in a misleading
+    way, or leaves them undecided; here it is named.
     """
     first = [(step.logits, step.snapshot()) for step in play(decoder, schedule)]
     for step in play(decoder, schedule):
@@ -124,6 +130,7 @@ def test_a_restored_cache_goes_on_as_the_saved_one(decoder: Decoder, schedule: S
     """What is read back from a file is, bit for bit, what was saved, and goes on as if it had never left memory.
 
     Keys and values are easy to save; what else the next token needs, the length, the padding, is easily forgotten.
+    Redundant on the catalogue, it stays since rows are compared as they are read back, bit for bit.
     """
     for _ in require_kept(decoder, schedule, Restore, "before it was saved", "tokens after a restore"):
         pass
@@ -138,7 +145,8 @@ def test_a_pass_that_dies_leaves_the_cache_as_it_was(decoder: Decoder, schedule:
     """When a pass fails in some layer, the cache still is what it was before, and takes the next tokens.
 
     Memory that runs out, or a user who stops, ends a pass after some layers have written and others have not. A length
-    that was counted first, or rows that are in some layers alone, spoil everything that follows.
+    that was counted first, or rows that are in some layers alone, spoil everything that follows. Redundant on the
+    catalogue, it stays since the rows are compared when the pass has died; a later token may overwrite what it left.
     """
     for step in require_kept(decoder, schedule, Abort, "before the pass that died", "tokens after it"):
         expect(step.refusal is not None, "a pass that failed in a layer gave an answer all the same", step)
@@ -154,6 +162,7 @@ def test_a_look_changes_nothing(decoder: Decoder, schedule: Schedule) -> None:
     """Logits of tokens that are not to be kept are those of an uncached pass, and the cache is as it was before.
 
     Scoring an answer, or a pass that is run again for its gradients, reads the cache and must not append to it.
+    Redundant on the catalogue, it stays since the rows are compared right behind the look, one token and several.
     """
     for step in require_kept(decoder, schedule, Peek, "before the look", "tokens after a look"):
         assert isinstance(step.op, Peek)

@@ -17,7 +17,9 @@ from kvref.trace import Uncached, play
 def test_free_slots_do_not_matter(decoder: Decoder, schedule: Schedule) -> None:
     """Whatever is in the free slots of a cache, huge numbers or NaN, the logits are those of an uncached pass.
 
-    A key of zeros takes its share of the softmax in silence, and NaN times a weight of zero is NaN.
+    A key of zeros takes its share of the softmax in silence, and NaN times a weight of zero is NaN. Redundant on the
+    catalogue, it stays since zeros in free slots hide what attends to them with a small weight; poison cannot be
+    missed.
     """
     uncached = Uncached(decoder, schedule)
     poisoned = set[int]()

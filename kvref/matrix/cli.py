@@ -125,7 +125,7 @@ def run(
         raise BadInput("--record takes the whole matrix under tile; leave out --gate, --law, --lens and names of bugs")
     for path in (json, stryker, record):
         require_writable(path)
-    bench, effort = bench_for(device, lens), Effort(examples or (60 if gate else 30), seed, shrink=shrink)
+    bench, effort = bench_for(device, lens), Effort(examples or (60 if gate else 20), seed, shrink=shrink)
     report = MatrixReport(console(), list(bugs), laws, gate=gate)
     report.header(versions(effort))
     with report.running():

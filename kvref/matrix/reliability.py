@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from math import comb
 
 from kvref.bug import Bug
-from kvref.matrix.cells import Mark
-from kvref.matrix.plan import Tick, Track, Trials, seconds_for
+from kvref.matrix.cells import Cell, Mark
+from kvref.matrix.plan import seconds_for
 from kvref.matrix.pool import cores, work
 from kvref.matrix.worker import Job
 from kvref.search import Effort
@@ -31,6 +31,37 @@ class Reliability:
         return upper_bound(self.seeds - self.killed, self.seeds)
 
 
+class Repeats:
+    """A plan that tries each bug with many seeds: with each on its killers, until one does."""
+
+    def __init__(
+        self, bugs: Mapping[str, Bug], killers: Mapping[str, Sequence[str]], effort: Effort, bench: Bench, seeds: int
+    ) -> None:
+        self.killers = killers
+        self.missed = deque[Job]()
+        self.left = dict.fromkeys(bugs, seeds)
+        self.killed = dict.fromkeys(bugs, 0)
+        self.jobs = (
+            Job(name, killers[name][0], replace(effort, seed=seed), bench, bug, judged=False)
+            for name, bug in bugs.items()
+            for seed in range(effort.seed + 1, effort.seed + 1 + seeds)
+        )
+
+    def take(self) -> Job | None:
+        """A seed that its first law has missed, for the next one, or else a new seed."""
+        return self.missed.popleft() if self.missed else next(self.jobs, None)
+
+    def done(self, job: Job, cell: Cell) -> None:
+        """Count a seed, or ask for its next law."""
+        killers = self.killers[job.subject]
+        later = killers[killers.index(job.law) + 1 :]
+        if cell.mark is not Mark.KILLED and later:
+            self.missed.append(replace(job, law=later[0]))
+            return
+        self.left[job.subject] -= 1
+        self.killed[job.subject] += cell.mark is Mark.KILLED
+
+
 def reliability(
     bugs: Mapping[str, Bug],
     killers: Mapping[str, Sequence[str]],
@@ -40,26 +71,16 @@ def reliability(
     *,
     workers: int | None = None,
     max_seconds: float | None = None,
-    tick: Tick | None = None,
 ) -> Iterator[Reliability]:
     """Try each bug with so many seeds on the laws that kill it, until one does, and give the bugs as they are done.
 
-    The seeds are those behind the effort's own, with which the laws have been chosen.
+    The seeds are those behind the effort's own, with which the laws have been chosen. A seed kills when a law breaks
+    under its lens; the verdict was given when the killers were found.
     """
-    tracks = {
-        (name, seed): Track(
-            deque(Job(name, law, replace(effort, seed=seed), bench, bugs[name]) for law in killers[name]), True
-        )
-        for name in bugs
-        for seed in range(effort.seed + 1, effort.seed + 1 + seeds)
-    }
-    for job, cell in work(Trials(tracks), workers or cores(), max_seconds or seconds_for(effort)):
-        if tick:
-            tick(job, cell)
-        ours = [track for (name, _), track in tracks.items() if name == job.subject]
-        if all(track.done for track in ours):
-            killed = sum(any(cell.mark is Mark.KILLED for cell in track.cells.values()) for track in ours)
-            yield Reliability(job.subject, tuple(killers[job.subject]), seeds, killed)
+    plan = Repeats(bugs, killers, effort, bench, seeds)
+    for job, _ in work(plan, workers or cores(), max_seconds or seconds_for(effort)):
+        if not plan.left[job.subject]:
+            yield Reliability(job.subject, tuple(killers[job.subject]), seeds, plan.killed[job.subject])
 
 
 def upper_bound(misses: int, trials: int, confidence: float = CONFIDENCE) -> float:

@@ -4,6 +4,7 @@ import gc
 import os
 import signal
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from importlib import import_module
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
@@ -15,7 +16,7 @@ from kvref.bug import Bug
 from kvref.law import laws
 from kvref.matrix.cells import Cell, Mark
 from kvref.matrix.reach import Seam, noting
-from kvref.search import Effort, Outcome, Status, search
+from kvref.search import Effort, Outcome, Status, first_kill, search
 from kvref.targets import Bench, ReferenceTarget, Target
 
 # Torch imports this at the first pass of a module, which takes longer than many a cell. It is imported here, once,
@@ -30,7 +31,8 @@ BEGUN = "begun"
 class Job:
     """A law to try on a bug, or on the reference with one kind of cache where there is no bug.
 
-    While it is tried, the calls of the `watched` methods are noted.
+    While it is tried, the calls of the `watched` methods are noted. Where it is not to be `judged`, it is a known bug,
+    and all that is asked is whether the law breaks under its lens.
     """
 
     subject: str
@@ -39,6 +41,7 @@ class Job:
     bench: Bench
     bug: Bug | None = None
     watched: frozenset[Seam] = frozenset()
+    judged: bool = True
 
     def target(self) -> Target:
         """What to try the law on."""
@@ -72,12 +75,26 @@ def leave_with_parent() -> None:
 def tried(job: Job) -> Cell:
     """Try the law, and say what came of it."""
     try:
+        if not job.judged:
+            return counted(job)
         with noting(job.watched) as called:
             cell = cell_of(job, search(laws()[job.law], job.target(), job.effort))
         return replace(cell, called=tuple(sorted(called)))
     except Exception as error:
         # The decoder's own exceptions are part of an outcome; this is one of kvref, or of making the decoder.
         return Cell(job.subject, job.law, Mark.ERROR, f"kvref broke: {type(error).__name__}: {error}")
+
+
+def counted(job: Job) -> Cell:
+    """Say whether a known bug is killed."""
+    after = first_kill(laws()[job.law], known_target(job.bug, job.bench), job.effort) if job.bug else None
+    return Cell(job.subject, job.law, Mark.KILLED if after else Mark.SURVIVED, killed_after=after)
+
+
+@lru_cache(maxsize=1)
+def known_target(bug: Bug, bench: Bench) -> Target:
+    """A bug to be tried with many seeds, whose decoders are made once."""
+    return bug.target(bench)
 
 
 def cell_of(job: Job, outcome: Outcome) -> Cell:

@@ -21,7 +21,7 @@ from kvref.gpt2 import GPT, CausalSelfAttention, GPTConfig
 from kvref.operations import count
 from kvref.prompts import BYTE_VOCAB, byte_encoding, encode
 from kvref.protocol import Logits, Tokens
-from kvref.speculate import Speculation
+from kvref.speculate import Propose, Speculation
 from kvref.strategies import Sources
 from kvref.targets.base import DTYPES, Bench
 
@@ -303,9 +303,17 @@ def with_loop(decoder: GrowingDecoder, loop: Loop) -> GrowingDecoder:
     if issubclass(loop, Session):
         own.session = lambda: loop(decoder)
     elif issubclass(loop, Speculation):
-        own.speculate = lambda prompt, new, propose: loop(decoder, propose).generate(prompt, new)  # pyright: ignore
+
+        def speculate(prompt: Tokens, max_new_tokens: int, propose: Propose) -> list[list[int]]:
+            return loop(decoder, propose).generate(prompt, max_new_tokens)
+
+        own.speculate = speculate
     else:
-        own.generate_batch = lambda prompts, new, end: loop(decoder, end).generate(prompts, new)  # pyright: ignore
+
+        def generate_batch(prompts: Sequence[Sequence[int]], max_new_tokens: int, end: int) -> list[list[int]]:
+            return loop(decoder, end).generate(prompts, max_new_tokens)
+
+        own.generate_batch = generate_batch
     return decoder
 
 

@@ -14,7 +14,7 @@ from kvref.operations import Extend, Start
 from kvref.schedule import Schedule
 from kvref.search import Effort, Status, Watch
 from kvref.tests.helpers import BENCH, reference, try_law, variant
-from kvref.tests.mutants import CATALOGUED, KILLED_BY, KILLERS, RunsThePrefixAgain
+from kvref.tests.mutants import CATALOGUED, KILLED_BY, KILLERS
 from kvref.trace import run
 
 PLANTED = [(law, fault) for law, faults in KILLERS.items() for fault in faults]
@@ -46,7 +46,7 @@ def test_bugs_that_no_law_is_listed_for_are_killed_by_one() -> None:
 
 def test_a_cache_that_runs_the_prefix_again_is_right_in_every_logit() -> None:
     """Only a count can see this one."""
-    outcome = try_law("cached-logits-equal-uncached-logits", variant(RunsThePrefixAgain))
+    outcome = try_law("cached-logits-equal-uncached-logits", "whole-prefix-run-again")
     assert outcome.status is Status.HELD
 
 
