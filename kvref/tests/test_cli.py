@@ -96,7 +96,7 @@ def checkpoint(directory: Path) -> str:
     [
         (["check", "nonsense"], "'nonsense' is no target; give reference, bug:NAME"),
         (["check", "bug:stale-cash"], "there is no bug 'stale-cash'; did you mean stale-cache?"),
-        (["check", "bug:zzz"], "there is no bug 'zzz'; there are captured-slot-replayed"),
+        (["check", "bug:zzz"], "there is no bug 'zzz'; there are bidirectional-ignored"),
         (["check", "reference:paged"], "the reference has growing and static caches"),
         (["check", "reference:growing", "--cache", "static"], "give one of them"),
         (["check", "bug:stale-cache", "--cache", "static"], "is about the growing cache"),
