@@ -1,9 +1,8 @@
 """The search for a schedule that breaks a law: Hypothesis draws and shrinks, and a watch keeps what was seen."""
 
-import random
 import zlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from time import perf_counter
 from unittest import SkipTest
@@ -15,18 +14,17 @@ from hypothesis import strategies as st
 from hypothesis.errors import Flaky
 from hypothesis.strategies import DrawFn
 
-from kvref.decoder import Decoder, DecoderRaised, OutOfReach
-from kvref.finding import Divergence, Finding, LawBroken
+from kvref.decoder import Decoder, DecoderRaised
+from kvref.finding import Finding, LawBroken
 from kvref.judge import Question, judge, native_bound, noise
-from kvref.law import Law, seen
+from kvref.law import Law
 from kvref.lens import NATIVE, Lens
 from kvref.locate import locate
 from kvref.rehearsal import Plan, Rehearsal, cost_of, stand_in
 from kvref.schedule import Schedule
 from kvref.targets import Target, Under
 from kvref.verdict import NOISES, Kind, Verdict
-
-Tick = Callable[[int], None]
+from kvref.watch import Failure, Tick, Watch
 
 SLOW_CALLS, SLOW_SECONDS = 15, 0.2
 """Calls of the decoder, and tokens in them, that one example makes about, and how long they take where it is slow."""
@@ -80,95 +78,6 @@ class Outcome:
     finding: Finding | None = None
     killed_after: int | None = None
     killed_seconds: float | None = None
-
-
-@dataclass
-class Watch:
-    """What happens while a law is tried."""
-
-    law: Law
-    deadline: float | None = None
-    first: int | None = None
-    let_raise: bool = False
-    tick: Tick | None = None
-    only: frozenset[Schedule] | None = None
-    examples: int = 0
-    forward_seconds: float = 0.0
-    cut_short: bool = False
-    out_of_reach: str = ""
-    cases: set[str] = field(default_factory=set[str])
-    failures: list["Failure"] = field(default_factory=list["Failure"])
-    crashes: list["Failure"] = field(default_factory=list["Failure"])
-    repeats: bool = True
-    killed_after: int | None = None
-    killed_at: float | None = None
-
-    def attempt(self, decoder: Decoder, schedule: Schedule) -> None:
-        """Try the law once. A decoder that raises is noted, and fails only when asked to."""
-        if self.out_of_reach:
-            return
-        if self.only is not None and schedule not in self.only and not self.failures:
-            return
-        late = self.deadline is not None and perf_counter() > self.deadline
-        late |= self.first is not None and self.examples >= self.first and not self.failures
-        # Hypothesis checks in the end that what failed still fails; that replay must run, however late it is.
-        if late and not any(failure.schedule == schedule for failure in self.failures):
-            self.cut_short = True
-            if not self.failures:
-                raise SkipTest("late")  # Hypothesis then draws no more
-            return
-        if self.tick:
-            self.tick(self.examples)
-        self.examples += 1
-        before = decoder.meter.seconds
-        token = seen.set(self.cases)
-        # Hypothesis seeds `random` alike for every example; a decoder that uses it would show one sequence alone.
-        random.seed(str(schedule))
-        try:
-            self.law.check(decoder, schedule)
-        except LawBroken as error:
-            self.killed_after = self.killed_after or self.examples
-            self.killed_at = self.killed_at or perf_counter()
-            self.failures.append(Failure(error, decoder, schedule))
-            raise
-        except OutOfReach as error:
-            self.out_of_reach = str(error.error)
-        except DecoderRaised as error:
-            crash = Failure(error, decoder, schedule)
-            self.crashes.append(crash)
-            if self.let_raise:
-                self.failures.append(crash)
-                raise
-        finally:
-            seen.reset(token)
-            self.forward_seconds += decoder.meter.seconds - before
-
-    def broken(self) -> "Failure | None":
-        """The failure that shrinking ended with, if it is a broken law and no crash."""
-        found = self.smallest()
-        return found if found and isinstance(found.error, LawBroken) else None
-
-    def smallest(self) -> "Failure | None":
-        """The failure that shrinking ended with; where it does not repeat, or is a crash of before, the shortest."""
-        if self.failures and self.repeats:
-            return self.failures[-1]
-        return min(self.failures or self.crashes, key=lambda failure: len(failure.schedule), default=None)
-
-
-@dataclass(frozen=True)
-class Failure:
-    """What went wrong, and what showed it."""
-
-    error: LawBroken | DecoderRaised
-    decoder: Decoder
-    schedule: Schedule
-
-    @property
-    def divergence(self) -> Divergence:
-        """Where it shows."""
-        return (
-            self.error.divergence if isinstance(self.error, LawBroken) else Divergence(str(self.error), self.error.step)
-        )
 
 
 def search(law: Law, target: Target, effort: Effort, tick: Tick | None = None, plan: Plan | None = None) -> Outcome:

@@ -102,7 +102,7 @@ def run(
     examples: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Schedules to try for each law; else 60 with --gate and 30 without.", show_default=False
+            min=1, help="Schedules to try for each law; else 60 with --gate and 20 without.", show_default=False
         ),
     ] = None,
     seed: Seed = 0,

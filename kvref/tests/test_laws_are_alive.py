@@ -12,10 +12,11 @@ from kvref.lens import Lens
 from kvref.matrix.plan import order
 from kvref.operations import Extend, Start
 from kvref.schedule import Schedule
-from kvref.search import Effort, Status, Watch
+from kvref.search import Effort, Status
 from kvref.tests.helpers import BENCH, reference, try_law, variant
 from kvref.tests.mutants import CATALOGUED, KILLED_BY, KILLERS
 from kvref.trace import run
+from kvref.watch import Watch
 
 PLANTED = [(law, fault) for law, faults in KILLERS.items() for fault in faults]
 LISTED = [(law, bug) for law, bugs in CATALOGUED.items() for bug in bugs if bug == bugs[0] or KILLED_BY[bug] != law]

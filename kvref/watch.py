@@ -1,0 +1,103 @@
+"""What happens while a law is tried on one schedule after the other: its cases, its failures, and when to stop."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import perf_counter
+from unittest import SkipTest
+
+from kvref.decoder import Decoder, DecoderRaised, OutOfReach
+from kvref.finding import Divergence, LawBroken
+from kvref.law import Law, seen
+from kvref.schedule import Schedule
+
+Tick = Callable[[int], None]
+
+
+@dataclass
+class Watch:
+    """What happens while a law is tried."""
+
+    law: Law
+    deadline: float | None = None
+    first: int | None = None
+    let_raise: bool = False
+    tick: Tick | None = None
+    only: frozenset[Schedule] | None = None
+    examples: int = 0
+    forward_seconds: float = 0.0
+    cut_short: bool = False
+    out_of_reach: str = ""
+    cases: set[str] = field(default_factory=set[str])
+    failures: list["Failure"] = field(default_factory=list["Failure"])
+    crashes: list["Failure"] = field(default_factory=list["Failure"])
+    repeats: bool = True
+    killed_after: int | None = None
+    killed_at: float | None = None
+
+    def attempt(self, decoder: Decoder, schedule: Schedule) -> None:
+        """Try the law once. A decoder that raises is noted, and fails only when asked to."""
+        if self.out_of_reach:
+            return
+        if self.only is not None and schedule not in self.only and not self.failures:
+            return
+        late = self.deadline is not None and perf_counter() > self.deadline
+        late |= self.first is not None and self.examples >= self.first and not self.failures
+        # Hypothesis checks in the end that what failed still fails; that replay must run, however late it is.
+        if late and not any(failure.schedule == schedule for failure in self.failures):
+            self.cut_short = True
+            if not self.failures:
+                raise SkipTest("late")  # Hypothesis then draws no more
+            return
+        if self.tick:
+            self.tick(self.examples)
+        self.examples += 1
+        before = decoder.meter.seconds
+        token = seen.set(self.cases)
+        # Hypothesis seeds `random` alike for every example; a decoder that uses it would show one sequence alone.
+        random.seed(str(schedule))
+        try:
+            self.law.check(decoder, schedule)
+        except LawBroken as error:
+            self.killed_after = self.killed_after or self.examples
+            self.killed_at = self.killed_at or perf_counter()
+            self.failures.append(Failure(error, decoder, schedule))
+            raise
+        except OutOfReach as error:
+            self.out_of_reach = str(error.error)
+        except DecoderRaised as error:
+            crash = Failure(error, decoder, schedule)
+            self.crashes.append(crash)
+            if self.let_raise:
+                self.failures.append(crash)
+                raise
+        finally:
+            seen.reset(token)
+            self.forward_seconds += decoder.meter.seconds - before
+
+    def broken(self) -> "Failure | None":
+        """The failure that shrinking ended with, if it is a broken law and no crash."""
+        found = self.smallest()
+        return found if found and isinstance(found.error, LawBroken) else None
+
+    def smallest(self) -> "Failure | None":
+        """The failure that shrinking ended with; where it does not repeat, or is a crash of before, the shortest."""
+        if self.failures and self.repeats:
+            return self.failures[-1]
+        return min(self.failures or self.crashes, key=lambda failure: len(failure.schedule), default=None)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What went wrong, and what showed it."""
+
+    error: LawBroken | DecoderRaised
+    decoder: Decoder
+    schedule: Schedule
+
+    @property
+    def divergence(self) -> Divergence:
+        """Where it shows."""
+        return (
+            self.error.divergence if isinstance(self.error, LawBroken) else Divergence(str(self.error), self.error.step)
+        )
