@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 EXIT_CODES = "Exit codes: 0 every bug killed, 1 a bug survives, 2 bad input, 3 kvref broke, 4 inconclusive."
 
+GATE, WHOLE = 60, 20
+"""Examples of each law that a gate, which stops at a kill, and a whole matrix try."""
+
 app = typer.Typer(rich_markup_mode=None, help="The catalogue of bugs, and which laws kill them.")
 
 Names = Annotated[list[str] | None, typer.Argument(help="Bugs; else all.", show_default=False)]
@@ -102,7 +105,7 @@ def run(
     examples: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Schedules to try for each law; else 60 with --gate and 20 without.", show_default=False
+            min=1, help=f"Schedules to try for each law; else {GATE} with --gate, {WHOLE} without.", show_default=False
         ),
     ] = None,
     seed: Seed = 0,
@@ -125,7 +128,7 @@ def run(
         raise BadInput("--record takes the whole matrix under tile; leave out --gate, --law, --lens and names of bugs")
     for path in (json, stryker, record):
         require_writable(path)
-    bench, effort = bench_for(device, lens), Effort(examples or (60 if gate else 20), seed, shrink=shrink)
+    bench, effort = bench_for(device, lens), Effort(examples or (GATE if gate else WHOLE), seed, shrink=shrink)
     report = MatrixReport(console(), list(bugs), laws, gate=gate)
     report.header(versions(effort))
     with report.running():

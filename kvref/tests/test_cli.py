@@ -10,8 +10,10 @@ import pytest
 import torch
 
 from kvref import cli
+from kvref.bug import catalogue
 from kvref.errors import BadInput
 from kvref.law import Law
+from kvref.matrix import record
 from kvref.search import Outcome
 from kvref.tests.helpers import tiny
 from kvref.weights import save
@@ -176,6 +178,14 @@ def test_stopping_keeps_what_is_done(kvref, monkeypatch: pytest.MonkeyPatch) -> 
     assert code == 4
     assert "held      cached-logits-equal-uncached-logits" in out
     assert "stopped before the end" in out
+
+
+def test_a_check_ends_with_its_strength(kvref) -> None:
+    law = "what-fits-works-and-one-token-more-is-refused"
+    _, out, _ = kvref("check", "reference:static", "--law", law, "--examples", "10")
+    last = out.splitlines()[-1]
+    assert last.startswith(f"strength: 1 law kills {len(catalogue()) - len(record().alive({law: 10}))} of ")
+    assert "up to 10 examples; alive: " in last
 
 
 def test_help_and_version_do_not_import_torch() -> None:
