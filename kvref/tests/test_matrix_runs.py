@@ -258,6 +258,13 @@ def test_what_leaves_a_bug_alive_is_an_error_of_the_reference() -> None:
     assert healthy.reason.startswith("vacuous: never met")
 
 
+def test_the_reference_may_be_cut_short_where_only_its_first_examples_are_asked_for() -> None:
+    job = Job("reference:growing", "crop-equals-never-having-appended", Effort(first=2), BENCH)
+    cell = tried(job)
+    assert (cell.mark, cell.examples) == (Mark.SURVIVED, 2)
+    assert cell.reason.startswith("cut short")
+
+
 def test_reliability_counts_seeds() -> None:
     bugs = {"stale-cache": catalogue()["stale-cache"]}
     assert list(reliability(bugs, {"stale-cache": [LOGITS]}, EFFORT, BENCH, 3, workers=1)) == [

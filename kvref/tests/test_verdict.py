@@ -126,6 +126,7 @@ def test_float64_is_enough_for_a_bug_and_not_for_rounding() -> None:
     assert enough(replace(WRONG, gap_lifted=1e-3))
     assert not enough(replace(WRONG, gap_lifted=1e-3, rounded_on_store=True))
     assert not enough(replace(HONEST, gap_lifted=6e-16))
+    assert not enough(replace(WRONG, gap_lifted=6e-16))
     assert not enough(WRONG)
 
 
