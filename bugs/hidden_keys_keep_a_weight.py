@@ -16,8 +16,8 @@ class HiddenKeysKeepAWeight(GPT):
         causal = self.causal_mask(past, new)
         if padding is None:
             return causal
-        tokens = self.padding_mask(past + new, padding)
-        mask = tokens if causal is None else causal & tokens
+        real = self.padding_mask(past + new, padding)
+        mask = real if causal is None else causal & real
         return torch.where(mask, 0.0, -10.0).to(self.transformer.wte.weight.dtype)  # reference: mask
 
 

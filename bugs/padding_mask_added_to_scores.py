@@ -16,9 +16,9 @@ class PaddingMaskAddedToScores(GPT):
         causal = self.causal_mask(past, new)
         if padding is None:
             return causal
-        tokens = self.padding_mask(past + new, padding)
-        added = tokens.to(self.transformer.wte.weight.dtype)  # reference: tokens, which are booleans
-        return added if causal is None else causal & tokens
+        real = self.padding_mask(past + new, padding)
+        added = real.to(self.transformer.wte.weight.dtype)  # reference: real, which is boolean
+        return added if causal is None else causal & real
 
 
 bug = Bug(

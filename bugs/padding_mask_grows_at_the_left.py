@@ -16,10 +16,10 @@ class PaddingMaskGrowsAtTheLeft(GPT):
         causal = self.causal_mask(past, new)
         if padding is None:
             return causal
-        tokens = self.padding_mask(past + new, padding)
+        real = self.padding_mask(past + new, padding)
         if past:
-            tokens = torch.cat([tokens[..., past:], tokens[..., :past]], dim=-1)  # reference: new columns come last
-        return tokens if causal is None else causal & tokens
+            real = torch.cat([real[..., past:], real[..., :past]], dim=-1)  # reference: new columns come last
+        return real if causal is None else causal & real
 
 
 bug = Bug(

@@ -12,8 +12,8 @@ class SharedHeadsTiled(CausalSelfAttention):
 
     @override
     def repeat_heads(self, x: Tensor) -> Tensor:
-        groups = self.n_head // x.size(1)
-        return x.repeat(1, groups, 1, 1)  # reference: x.repeat_interleave(groups, dim=1)
+        repeats = self.n_head // x.size(1)
+        return x.repeat(1, repeats, 1, 1)  # reference: x.repeat_interleave(repeats, dim=1)
 
 
 bug = Bug(

@@ -2,12 +2,15 @@
 
 Model: Radford et al., *Language Models are Unsupervised Multitask Learners*, 2019.
 Cache: Shazeer, *Fast Transformer Decoding: One Write-Head is All You Need*, arXiv:1911.02150.
-Modules and weights have the names of OpenAI's release, so published checkpoints load by name. There is no dropout:
-the model is for inference.
+Modules have the names that published checkpoints use, and `kvref.weights` loads those. There is no dropout, since the
+model is for inference: run it under `torch.no_grad`, or the cache keeps the graph of every pass.
 
 A cache is allowed because the model is causal: the keys and values of a token are made from that token and
-those before it, so once made they never change. Each decision that people get wrong is a small method here or
-in `kvref.cache`, and its docstring says what goes wrong there.
+those before it, so once made they never change. What people get wrong most is a small method here or in
+`kvref.cache`, and its docstring says what goes wrong there.
+
+Shapes stand in the annotations (jaxtyping). A call runs `new` tokens, and attention reads `total` = past + new columns.
+A mask is (new, total), or (batch, 1, new, total) where rows are padded; `*batch` stands for nothing, or for (batch, 1).
 """
 
 from dataclasses import dataclass
@@ -25,10 +28,11 @@ from kvref.errors import ConfigError, ContextOverflow
 class GPTConfig:
     """The shape of a GPT-2. The defaults are GPT-2 small, 124 M parameters.
 
-    `n_kv_head` are the heads of keys and values, each of which serves as many query heads (None: one for each). GPT-2
-    has as many; fewer are grouped-query attention (Ainslie et al., arXiv:2305.13245), and one is multi-query.
+    `n_kv_head` counts the heads of keys and values. None is GPT-2's own: one for each query head. Fewer, each shared by
+    the same number of query heads, are grouped-query attention (Ainslie et al., arXiv:2305.13245), and one head for
+    all is multi-query attention (Shazeer, above).
 
-    Raises `ConfigError` for a size below one, or heads that do not divide what they share.
+    Raises `ConfigError` for a size below one, and where `n_head` does not divide `n_embd`, or `n_kv_head` not `n_head`.
     """
 
     block_size: int = 1024
@@ -48,12 +52,13 @@ class GPTConfig:
             )
         if self.n_head % self.kv_heads:
             raise ConfigError(
-                f"n_kv_head {self.kv_heads} does not divide n_head {self.n_head}; each must serve as many query heads"
+                f"n_kv_head {self.kv_heads} does not divide n_head {self.n_head}; "
+                "each must serve the same number of query heads"
             )
 
     @property
     def kv_heads(self) -> int:
-        """Heads of keys and values."""
+        """Heads of keys and values: `n_kv_head`, or where that is None, `n_head`."""
         return self.n_head if self.n_kv_head is None else self.n_kv_head
 
     @property
@@ -76,7 +81,8 @@ class CausalSelfAttention(nn.Module):
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
         self.n_head, self.head_dim = config.n_head, config.head_dim
-        self.widths = [config.n_embd, config.kv_heads * config.head_dim, config.kv_heads * config.head_dim]
+        kv_width = config.kv_heads * config.head_dim
+        self.widths = [config.n_embd, kv_width, kv_width]  # of q, k and v, in the order of the checkpoints
         self.c_attn = nn.Linear(config.n_embd, sum(self.widths))
         self.c_proj = nn.Linear(config.n_embd, config.n_embd)
 
@@ -89,8 +95,8 @@ class CausalSelfAttention(nn.Module):
     ) -> Float[Tensor, "batch new n_embd"]:
         """Attend from the new tokens to the past and to themselves.
 
-        The cache takes the new keys and values, and gives them back behind those of the past. Queries stay out of it: a
-        query is used in the pass that makes it and never again.
+        The cache takes the new keys and values, and gives back those of the past with the new ones after them. Queries
+        stay out of it: a query is used in the pass that makes it and never again.
         """
         q, k, v = (self.split_heads(part) for part in self.c_attn(x).split(self.widths, dim=-1))
         k, v = (self.repeat_heads(part) for part in cache.append(layer, k, v))
@@ -106,17 +112,18 @@ class CausalSelfAttention(nn.Module):
         return x.view(x.size(0), x.size(1), -1, self.head_dim).transpose(1, 2)
 
     def repeat_heads(
-        self, x: Float[Tensor, "batch kv_heads seq head_dim"]
-    ) -> Float[Tensor, "batch n_head seq head_dim"]:
-        """Give each query head its head of keys or values, neighbours the same one: 0 0 1 1.
+        self, x: Float[Tensor, "batch n_kv_head total head_dim"]
+    ) -> Float[Tensor, "batch n_head total head_dim"]:
+        """Give each query head its head of keys or values; neighbours share one: 0 0 1 1.
 
-        Tiled, 0 1 0 1, the shape is the same, and most heads look at another's keys. Only the cache holds them once.
+        Tiled, 0 1 0 1, the shape is the same, and half of these four heads read keys that are not theirs. The copies
+        live as long as this pass; what the cache holds is not repeated.
         """
-        groups = self.n_head // x.size(1)
-        return x if groups == 1 else x.repeat_interleave(groups, dim=1)
+        repeats = self.n_head // x.size(1)
+        return x if repeats == 1 else x.repeat_interleave(repeats, dim=1)
 
     def merge_heads(self, y: Float[Tensor, "batch n_head new head_dim"]) -> Float[Tensor, "batch new n_embd"]:
-        """Put the heads side by side again."""
+        """Put the heads side by side again: swap axes first, for the reason of `split_heads`."""
         return y.transpose(1, 2).flatten(-2)
 
 
@@ -167,7 +174,7 @@ class Transformer(nn.Module):
 
 
 class GPT(nn.Module):
-    """GPT-2: tokens in, logits out, and a cache that remembers the tokens for the next call."""
+    """GPT-2: tokens in, logits out, and a cache that keeps their keys and values for the next call."""
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
@@ -181,14 +188,17 @@ class GPT(nn.Module):
         padding: Padding | None = None,
         commit: bool = True,
     ) -> tuple[Float[Tensor, "batch new vocab_size"], Cache]:
-        """Logits of every new token, and the cache with these tokens in it.
+        """Logits of every new token, and the cache, of which they are now part.
 
-        Without a cache the tokens are the whole sequence, and they come back in a new growing cache. Prompts of
-        different lengths are filled up at the left, and `padding` counts these tokens in each row; it is given with the
-        first tokens, and the cache remembers it. Without `commit` the cache stays as it was.
+        The pass has three steps: `reserve` makes sure that there is room, each layer appends its keys and values to
+        the same past, and `commit` counts them as past, once, at the end. So a pass that dies half-way leaves the past
+        as it was, and with `commit=False` the logits are looked at and the next call goes on as if they had not been.
 
-        Raises `ContextOverflow` or `CacheFull` before anything is written, and what was cached stays usable. The cache
-        counts the new tokens as past only at the end, by `commit`.
+        Without a cache the tokens are the whole sequence, and a new growing cache comes back. Prompts of different
+        lengths are filled up at the left: `padding` counts the filling columns of each row. It is read with the first
+        tokens alone; from then on the cache has it.
+
+        Raises `ContextOverflow` or `CacheFull` before anything is written, and what was cached stays usable.
         """
         cache = GrowingCache() if cache is None else cache
         past, new = cache.length, tokens.size(1)
@@ -207,13 +217,13 @@ class GPT(nn.Module):
     def require_room(self, past: int, new: int) -> None:
         """Refuse tokens beyond the last position, while nothing is written yet.
 
-        Without this check the position embedding fails deep in the forward pass, or a clamped index repeats
-        the last position in silence.
+        Without this check the position embedding fails deep in the forward pass, or, where the index is clamped to the
+        last position, every token beyond it repeats that position in silence.
         """
         if not 1 <= new <= self.config.block_size - past:
             raise ContextOverflow(
                 f"{new} new tokens onto {past} cached ones; this model takes at least 1 new token and "
-                f"{self.config.block_size} in all: crop or reset the cache"
+                f"{self.config.block_size} in all: give fewer, or crop or reset the cache"
             )
 
     def position_ids(self, past: int, new: int, padding: Padding | None = None) -> Int[Tensor, "*batch new"]:
@@ -226,21 +236,25 @@ class GPT(nn.Module):
         return columns if padding is None else (columns - padding[:, None]).clamp(min=0)
 
     def attention_mask(self, past: int, new: int, padding: Padding | None) -> Bool[Tensor, "*batch new total"] | None:
-        """Which keys each new token may see (True); None if it may see all that there are."""
+        """Which keys each new token may see (True); None if it may see all that there are.
+
+        A hidden key gets a weight of exactly zero. A column of padding in a prefill sees nothing at all; torch makes
+        its attention zero and not NaN, and no token looks at it.
+        """
         causal = self.causal_mask(past, new)
         if padding is None:
             return causal
-        tokens = self.padding_mask(past + new, padding)
-        return tokens if causal is None else causal & tokens
+        real = self.padding_mask(past + new, padding)
+        return real if causal is None else causal & real
 
     def causal_mask(self, past: int, new: int) -> Bool[Tensor, "new total"] | None:
-        """Each new token sees the whole past, the new tokens up to itself, and none behind it.
+        """Each new token sees the whole past and the new tokens up to itself, and none after it.
 
-        A prefill (no past) has the square causal mask, and a single token needs no mask, since everything there
-        is its past. Several tokens onto a past need the same triangle **at the lower right**, behind `past`
-        columns that all may see. Two short cuts are wrong there: `is_causal=True` means the upper left corner,
-        which hides most of the past (pytorch/pytorch#108108), and `is_causal=(cache is None)` drops the mask, so
-        that the tokens of a chunk see each other's future.
+        A prefill (no past) has the square causal mask, and a single token needs no mask, since all there is are its
+        past and itself. Several tokens onto a past need the same triangle **at the lower right**, to the right of
+        `past` columns that all may see. Two shortcuts, common elsewhere, are wrong there: `is_causal=True` means the
+        upper left corner, which hides most of the past (pytorch/pytorch#108108), and `is_causal=(cache is None)` drops
+        the mask, so that the tokens of a chunk see each other's future.
         """
         if new == 1:
             return None
@@ -248,7 +262,7 @@ class GPT(nn.Module):
         return visible.tril(diagonal=past)
 
     def padding_mask(self, total: int, padding: Padding) -> Bool[Tensor, "batch 1 1 total"]:
-        """No token sees padding: its keys are in the cache like others, so each call hides it, not the first alone."""
+        """No token sees padding. Its keys are in the cache like all others, so every call must hide it."""
         columns = torch.arange(total, device=padding.device)
         return (columns >= padding[:, None])[:, None, None]
 

@@ -195,6 +195,10 @@ def test_the_shapes_of_the_model_are_what_its_annotations_say(tmp_path: Path, mo
     for new in (3, 2, 1):
         logits, cache = model(torch.ones(2, new, dtype=torch.long), cache)
         assert logits.shape == (2, new, TINY.vocab_size)
+    for new, cache in ((3, checked.GrowingCache()), (1, checked.GrowingCache())):
+        _, cache = model(torch.ones(2, new, dtype=torch.long), cache, padding=torch.tensor([0, new - 1]))
+        for more in (2, 1):
+            model(torch.ones(2, more, dtype=torch.long), cache)
     with pytest.raises(Exception, match=r"[Tt]ype-check error"):
         model(torch.ones(3, dtype=torch.long))
 
