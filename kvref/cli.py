@@ -170,6 +170,7 @@ def run(
     from kvref.check import check as check_laws
     from kvref.check import exit_code
     from kvref.matrix.gate import Kill, kills
+    from kvref.matrix.record import record
     from kvref.matrix.strength import recorded_strength, strength_of
     from kvref.report import Report
     from kvref.search import Outcome
@@ -197,7 +198,8 @@ def run(
     report.sum(outcomes, killed, perf_counter() - begun)
     if outcomes:
         every = len(killed) == len(catalogue())
-        report.line(str(strength_of(killed, len(laws)) if every else recorded_strength(outcomes, effort)))
+        known = recorded_strength(outcomes, effort, record(), catalogue())
+        report.line(str(strength_of(killed, len(laws)) if every else known))
     if stopped:
         report.line("stopped before the end; what is above was done")
     return exit_code(outcomes, killed, stopped=stopped)

@@ -1,34 +1,40 @@
 """The strength of a check: how many bugs of the catalogue what it ran would kill, as it was measured."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from kvref.matrix.gate import Kill
-from kvref.matrix.record import Record, record
+from kvref.matrix.record import Record
 from kvref.operations import count
 from kvref.search import Effort, Outcome, Status
 
 NAMED = 5
-"""Survivors that are named."""
+"""Bugs that are named."""
 
 
 @dataclass(frozen=True)
 class Strength:
-    """How many bugs some laws kill, which they do not, and how that is known."""
+    """How many bugs some laws kill, which they do not, how that is known, and of which bugs it is not."""
 
     laws: int
     killed: int
     alive: tuple[str, ...]
     known: str
+    unmeasured: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         total = self.killed + len(self.alive)
-        more = f" and {len(self.alive) - NAMED} more" if len(self.alive) > NAMED else ""
-        alive = f"; alive: {', '.join(self.alive[:NAMED])}{more}" if self.alive else ""
         verb = "kills" if self.laws == 1 else "kill"
         return (
-            f"strength: {count(self.laws, 'law')} {verb} {self.killed} of {total} catalogued bugs, {self.known}{alive}"
+            f"strength: {count(self.laws, 'law')} {verb} {self.killed} of {total} catalogued bugs, {self.known}"
+            f"{named('alive', self.alive)}{named('not measured yet', self.unmeasured)}"
         )
+
+
+def named(what: str, bugs: Sequence[str]) -> str:
+    """A few of some bugs by name, and how many more there are; nothing for none."""
+    more = f" and {len(bugs) - NAMED} more" if len(bugs) > NAMED else ""
+    return f"; {what}: {', '.join(bugs[:NAMED])}{more}" if bugs else ""
 
 
 def strength_of(kills: Sequence[Kill], laws: int) -> Strength:
@@ -37,15 +43,16 @@ def strength_of(kills: Sequence[Kill], laws: int) -> Strength:
     return Strength(laws, len(kills) - len(alive), alive, "measured now")
 
 
-def recorded_strength(outcomes: Sequence[Outcome], effort: Effort, kept: Record | None = None) -> Strength:
+def recorded_strength(outcomes: Sequence[Outcome], effort: Effort, kept: Record, bugs: Collection[str]) -> Strength:
     """Look up what the laws that were tried kill in the reference, each with as many examples."""
-    kept, tried = kept or record(), dict[str, int]()
+    tried = dict[str, int]()
     for outcome in outcomes:
         name = outcome.law.name
         if outcome.status not in (Status.SKIPPED, Status.UNDECIDED):
             tried[name] = max(tried.get(name, 0), drawn(outcome, effort))
     alive = kept.alive(tried)
-    return Strength(len(tried), len(kept.kills) - len(alive), tuple(alive), known(kept, tried))
+    unmeasured = tuple(bug for bug in bugs if bug not in kept.kills)
+    return Strength(len(tried), len(kept.kills) - len(alive), tuple(alive), known(kept, tried), unmeasured)
 
 
 def drawn(outcome: Outcome, effort: Effort) -> int:

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from kvref import cli
-from kvref.bug import catalogue
 from kvref.errors import BadInput
 from kvref.law import Law
 from kvref.matrix import record
@@ -184,7 +183,7 @@ def test_a_check_ends_with_its_strength(kvref) -> None:
     law = "what-fits-works-and-one-token-more-is-refused"
     _, out, _ = kvref("check", "reference:static", "--law", law, "--examples", "10")
     last = out.splitlines()[-1]
-    assert last.startswith(f"strength: 1 law kills {len(catalogue()) - len(record().alive({law: 10}))} of ")
+    assert last.startswith(f"strength: 1 law kills {len(record().kills) - len(record().alive({law: 10}))} of ")
     assert "up to 10 examples; alive: " in last
 
 

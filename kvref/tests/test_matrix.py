@@ -200,7 +200,7 @@ def test_the_soonest_killer_comes_first() -> None:
 
 
 def test_the_record_is_of_this_catalogue_and_these_laws() -> None:
-    assert list(record().kills) == list(catalogue())
+    assert list(record().kills) == [bug for bug in catalogue() if bug in record().kills]
     assert {law for kills in record().kills.values() for law in kills} <= set(laws())
     assert all(record().kills.values())
 
@@ -221,12 +221,12 @@ def outcome(law: str, status: Status, examples: int) -> Outcome:
 def test_the_strength_of_a_check_counts_what_its_laws_kill() -> None:
     kept = Record("torch 2.13.0", 60, 0, {"one": {LOGITS: 3}, "two": {LOGITS: 20, QUERIES: 4}, "three": {}})
     outcomes = [outcome(LOGITS, Status.HELD, 8), outcome(QUERIES, Status.SKIPPED, 0)]
-    assert str(recorded_strength(outcomes, Effort(), kept)) == (
+    assert str(recorded_strength(outcomes, Effort(), kept, ["one", "new", "two", "three"])) == (
         "strength: 1 law kills 1 of 3 catalogued bugs, measured in the reference with torch 2.13.0, seed 0, "
-        "up to 8 examples; alive: two, three"
+        "up to 8 examples; alive: two, three; not measured yet: new"
     )
     outcomes = [outcome(LOGITS, Status.HELD, 200), outcome(QUERIES, Status.UNDECIDED, 60)]
-    assert recorded_strength(outcomes, Effort(), kept).alive == ("three",)
+    assert recorded_strength(outcomes, Effort(), kept, []).alive == ("three",)
 
 
 def test_survivors_beyond_a_few_are_counted() -> None:

@@ -61,11 +61,10 @@ def test_the_readme_names_the_laws_and_bugs_that_there_are() -> None:
         assert name in laws()
     assert f"{len(laws())} laws" in readme
     families = list(dict.fromkeys(bug.family for bug in catalogue().values()))
-    counts = re.findall(r"There are (\d+), in eleven families:\n([a-z, ]+)\.", readme)
-    assert [(int(count), sorted(names.split(", "))) for count, names in counts] == [
-        (len(catalogue()), sorted(families))
-    ]
-    assert f"stand {len(catalogue())} variants" in readme
+    (listed,) = re.findall(r"There are more than seventy, in\neleven families:\n([a-z, ]+)\.", readme)
+    assert sorted(listed.split(", ")) == sorted(families)
+    assert "stand more than seventy variants" in readme
+    assert len(catalogue()) > 70
     bare = [law for law in laws().values() if not law.lacks(frozenset({Capability.BATCH}))]
     assert len(bare) == 9
     assert "Nine of\nthe laws need nothing more" in readme
