@@ -9,7 +9,7 @@ import pytest
 
 from kvref.bug import catalogue
 from kvref.errors import MatrixError
-from kvref.law import laws
+from kvref.law import Law, laws
 from kvref.matrix import Cell, Mark, Matrix, read_matrix
 from kvref.matrix.analysis import analyse
 from kvref.matrix.gate import Kill
@@ -201,8 +201,22 @@ def test_the_soonest_killer_comes_first() -> None:
 
 def test_the_record_is_of_this_catalogue_and_these_laws() -> None:
     assert list(record().kills) == [bug for bug in catalogue() if bug in record().kills]
-    assert {law for kills in record().kills.values() for law in kills} <= set(laws())
     assert all(record().kills.values())
+
+
+def test_a_law_says_that_it_is_redundant_where_every_bug_on_record_has_another_killer() -> None:
+    needed = {law for kills in record().kills.values() if len(kills) == 1 for law in kills}
+    told = {name for name, law in laws().items() if "Redundant on the catalogue, it stays" in in_one_line(law)}
+    assert told == set(laws()) - needed
+
+
+def test_every_law_kills_something_on_record() -> None:
+    assert {law for kills in record().kills.values() for law in kills} == set(laws())
+
+
+def in_one_line(law: Law) -> str:
+    """The docstring of a law."""
+    return " ".join((law.check.__doc__ or "").split())
 
 
 @pytest.mark.parametrize("bug", list(catalogue())[::7])
