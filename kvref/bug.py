@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 
+from kvref.errors import BugError, one_line
 from kvref.targets.base import Bench
-from kvref.targets.reference import Part, ReferenceTarget, kind_of
+from kvref.targets.reference import PARTS, Part, ReferenceTarget, kind_of
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,26 @@ def source(method: Callable[..., object]) -> list[str]:
 
 @cache
 def catalogue() -> dict[str, Bug]:
-    """Every bug of `kvref.bugs` by name."""
+    """Every bug of `kvref.bugs` by name. Raises `BugError` for a file without one."""
     package = import_module("kvref.bugs")
-    modules = [import_module(f"kvref.bugs.{info.name}") for info in pkgutil.iter_modules(package.__path__)]
-    return {module.bug.name: module.bug for module in modules}
+    bugs = [read_bug(f"kvref.bugs.{info.name}") for info in pkgutil.iter_modules(package.__path__)]
+    return {bug.name: bug for bug in bugs}
+
+
+def read_bug(name: str) -> Bug:
+    """The bug of a module, which must define its class itself, and override one method of one of the reference's."""
+    file = f"{name.removeprefix('kvref.').replace('.', '/')}.py"
+    try:
+        bug = getattr(import_module(name), "bug", None)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise BugError(f"{file} cannot be imported ({one_line(error)})") from error
+    if not isinstance(bug, Bug):
+        raise BugError(f"{file} has no `bug`; end it with `bug = Bug(...)`, as the others do")
+    part: type = bug.part
+    if part.__module__ != name or not issubclass(part, PARTS):
+        raise BugError(f"{file}: its class must be defined there, and derive from one of the reference's")
+    if len(names := overridden(part)) != 1:
+        raise BugError(f"{file}: {part.__name__} must override one method, not {', '.join(names) or 'none'}")
+    return bug

@@ -120,7 +120,8 @@ class Cache(ABC):
     @property
     def lengths(self) -> list[int]:
         """Tokens in each row; none are known before the first tokens, which bring the batch."""
-        return [self.length - int(columns) for columns in self.padded()] if self.length else []
+        known = self.length or self.padding is not None
+        return [self.length - int(columns) for columns in self.padded()] if known else []
 
     def padded(self) -> Padding:
         """Padding of each row, zeros included."""

@@ -7,13 +7,16 @@ from time import perf_counter
 from kvref.law import Law
 from kvref.matrix.gate import Kill
 from kvref.rehearsal import Plan
-from kvref.search import Effort, Outcome, Status, plan_for, search
+from kvref.search import Effort, Outcome, Status, plan_for, search, slow_cost
 from kvref.targets import Target
 
 Tick = Callable[[str, int], None]
 
 REHEARSED = 24
 """Examples that a rehearsal chooses from."""
+
+PLANNING = 0.25
+"""Share of limited time that rehearsals may take."""
 
 
 def check(
@@ -24,21 +27,32 @@ def check(
     Limited time is shared by need: a search gets more that must pay for more calls to meet its law's cases, and what
     one leaves over is shared by those behind it.
     """
-    searches = [(target, law) for target in targets for law in laws]
+    begun, searches = perf_counter(), [(target, law) for target in targets for law in laws]
     if max_time is None:
         for target, law in searches:
             yield search(law, target, effort, lambda done, law=law: tick(law.name, done))
         return
-    end, plans = perf_counter() + max_time, list[Plan]()
+    end = begun + max_time
     limited = replace(effort, examples=min(effort.examples, REHEARSED))
-    for target, law in searches:
-        tick(f"planning {law.name}", 0)
-        plans.append(plan_for(law, target, limited))
+    plans = planned(targets, laws, limited, begun + PLANNING * max_time, tick)
     for number, ((target, law), plan) in enumerate(zip(searches, plans, strict=True)):
         needs = sum(later.seconds for later in plans[number:]) or 1.0
         share = max(end - perf_counter(), 0.0) * plan.seconds / needs
         chosen = replace(limited if plan.needed else effort, max_seconds=share)
         yield search(law, target, chosen, lambda done, law=law: tick(law.name, done), plan)
+
+
+def planned(targets: Sequence[Target], laws: Sequence[Law], effort: Effort, end: float, tick: Tick) -> list[Plan]:
+    """A plan for each law on each target, made until a point in time; each rehearsal gets its share of what is left."""
+    plans, left = list[Plan](), len(targets) * len(laws)
+    for target in targets:
+        cost = slow_cost(target)
+        for law in laws:
+            tick(f"planning {law.name}", 0)
+            now = perf_counter()
+            plans.append(plan_for(law, target, effort, cost, now + (end - now) / left))
+            left -= 1
+    return plans
 
 
 def exit_code(outcomes: Sequence[Outcome], kills: Sequence[Kill] = (), *, stopped: bool = False) -> int:

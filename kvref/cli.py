@@ -175,6 +175,7 @@ def run(
     from kvref.report import Report
     from kvref.search import Outcome
 
+    bugs = catalogue()
     report, begun = Report(Console(highlight=False)), perf_counter()
     outcomes, killed = list[Outcome](), list[Kill]()
     report.header(bench, effort, max_time)
@@ -189,7 +190,7 @@ def run(
                 names = [law.name for law in laws]
                 workers = None if bench.device.type == "cpu" else 1
                 # The first schedule that shows a bug will do; to shrink each would take longer than to find all.
-                found = kills(catalogue(), names, replace(effort, shrink=False), bench, workers, report.tried)
+                found = kills(bugs, names, replace(effort, shrink=False), bench, workers, report.tried)
                 for kill in found:
                     killed.append(kill)
                     report.kill(kill)
@@ -197,8 +198,8 @@ def run(
         stopped = True
     report.sum(outcomes, killed, perf_counter() - begun)
     if outcomes:
-        every = len(killed) == len(catalogue())
-        known = recorded_strength(outcomes, effort, record(), catalogue())
+        every = len(killed) == len(bugs)
+        known = recorded_strength(outcomes, effort, record(), bugs)
         report.line(str(strength_of(killed, len(laws)) if every else known))
     if stopped:
         report.line("stopped before the end; what is above was done")
@@ -212,10 +213,16 @@ def flags_of(**options: object) -> str:
     return "".join(f" --{name} {quote(str(value))}" for name, value in options.items() if value is not None)
 
 
+INTERRUPTED = 130
+"""What newer versions of typer give for Ctrl-C, where older ones raise."""
+
+
 def main() -> None:
     """Run the command line, and turn every way it can end into its exit code."""
     try:
         code = app(standalone_mode=False) or 0
+        if code == INTERRUPTED:
+            raise KeyboardInterrupt
     except BadInput as error:
         print(f"kvref: {error}", file=sys.stderr)
         code = 2

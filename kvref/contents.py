@@ -64,11 +64,14 @@ class Content:
 
 Contents = tuple[Content, ...]
 
+MOST_ROWS = 65536
+"""Rows of the largest batch that a schedule may ask for."""
+
 
 def apply(op: Op, state: Contents) -> Contents:
     """What is in the caches after an operation. Raises `ScheduleError` when it cannot be done."""
     if isinstance(op, Start):
-        require(op.rows >= 1, "a cache needs at least one row")
+        require(1 <= op.rows <= MOST_ROWS, f"a cache needs at least one row, and at most {MOST_ROWS}")
         require(op.capacity is None or op.capacity >= 1, "a cache needs room for at least one token")
         return (*state, Content(((),) * op.rows, op.capacity))
     require(0 <= op.cache < len(state), f"there is no cache {op.cache}")
@@ -96,6 +99,7 @@ def change(op: Change, content: Content) -> Content:
             require(len(lengths) == len(rows), f"{count(len(lengths), 'length')} for {count(len(rows), 'row')}")
             fits = all(0 <= kept <= length for kept, length in zip(lengths, content.lengths, strict=True))
             require(fits, f"the rows have {list(content.lengths)} tokens")
+            require(content.width > 0, "an empty cache has no rows to crop")
             return Content(tuple(row[:kept] for row, kept in zip(rows, lengths, strict=True)), capacity)
         case Refill(row, tokens):
             return refilled(content, row, tokens)
@@ -131,7 +135,7 @@ def require_fitting(op: Given | Rejected, content: Content) -> None:
     """Tokens must come for every row, at least one, as many for each but in a prefill, and there must be room."""
     tokens = op.tokens
     require(len(tokens) == len(content.rows), f"{count(len(tokens), 'row')} for a cache of {len(content.rows)}")
-    require(min(map(len, tokens)) >= 1, "at least one token is needed")
+    require(min(map(len, tokens), default=0) >= 1, "at least one token is needed")
     require(all(token >= 0 for row in tokens for token in row), "a token is a number from 0 up")
     if isinstance(op, Prefill):
         require(content.width == 0, "a prefill needs an empty cache")

@@ -20,9 +20,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from kvref.cache import Rows
-from kvref.errors import NotInterceptable, RangeExceeded, TargetError
+from kvref.errors import NotInterceptable, RangeExceeded, TargetError, one_line
 from kvref.generate import BatchGeneration, Session, generate_cached
-from kvref.lens import NATIVE, Lens
+from kvref.lens import DTYPES, NATIVE, Lens
 from kvref.protocol import Conversation, Implementation, Logits, Sampler, Tokens
 from kvref.speculate import Propose, Speculation
 
@@ -81,7 +81,7 @@ class DecoderRaised(Exception):
     """The decoder under test raised where it should have answered. The cause is its own exception."""
 
     def __init__(self, call: str, error: BaseException) -> None:
-        super().__init__(f"{call} raised {type(error).__name__}: {error}")
+        super().__init__(f"{call} raised {one_line(error)}")
         self.call = call
         self.error = error
         self.step: int | None = None
@@ -147,8 +147,8 @@ class Decoder:
             self.device = torch.device(getattr(implementation, "device", "cpu"))
         except (RuntimeError, TypeError) as error:
             raise TargetError(f"{name}: `device` is no device ({str(error).splitlines()[0]})") from error
-        self.max_batch: int | None = getattr(implementation, "max_batch", None)
-        self.preallocates = bool(getattr(implementation, "preallocates", False))
+        self.max_batch: int | None = self.option("max_batch", lambda value: isinstance(value, int) and value >= 1)
+        self.preallocates = bool(self.option("preallocates", lambda value: isinstance(value, bool)))
         self.capabilities = frozenset(c for c in Capability if offers(implementation, c))
         for needed in {size for capability in self.capabilities for size in SIZES.get(capability, ())}:
             self.size(needed)
@@ -208,7 +208,10 @@ class Decoder:
         parts = cast("list[Any]", pair) if isinstance(pair, tuple | list) else []
         if [getattr(part, "ndim", None) for part in parts] != [4, 4]:
             raise Misshapen("keys_values", TypeError("it must give two tensors, each batch n_kv_head seq head_dim"))
-        keys, values = (torch.as_tensor(part) for part in parts)
+        try:
+            keys, values = (torch.as_tensor(part) for part in parts)
+        except (TypeError, ValueError) as error:
+            raise Misshapen("keys_values", error) from error
         return keys, values
 
     def bytes(self, cache: Any) -> int:
@@ -313,12 +316,19 @@ class Decoder:
         except AttributeError:
             raise TargetError(f"{self.name} does not declare `{name}`, which it needs or what it offers") from None
         except Exception as error:
-            raise TargetError(f"{self.name}: reading `{name}` raised {type(error).__name__}: {error}") from error
+            raise TargetError(f"{self.name}: reading `{name}` raised {one_line(error)}") from error
         kind = torch.dtype if name == "dtype" else int
         if not isinstance(value, kind) or (isinstance(value, int) and value < 1):
             wanted = "a torch.dtype" if name == "dtype" else "a whole number of at least 1"
             raise TargetError(f"{self.name}: `{name}` is {value!r}; it must be {wanted}")
         return self.lens.stored(value) if isinstance(value, torch.dtype) else value
+
+    def option(self, name: str, fits: Callable[[Any], bool]) -> Any:
+        """Read what an implementation may declare, if it does; raise `TargetError` for what does not fit."""
+        value = attribute(self.implementation, name)
+        if value is not None and not fits(value):
+            raise TargetError(f"{self.name}: `{name}` is {type(value).__name__} {value!r:.60}, which it cannot be")
+        return value
 
     def guard(self, name: str, call: Callable[..., T], *args: Any) -> T:
         """Call something of the implementation: under the lens, on the clock, with its exceptions marked."""
@@ -328,11 +338,16 @@ class Decoder:
                     return call(*args)
             except (NotInterceptable, RangeExceeded) as error:
                 raise OutOfReach(name, error) from error
-            except (Exception, SystemExit) as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
                 raise DecoderRaised(name, error) from error
 
     def require_logits(self, call: str, tokens: Tokens, logits: object) -> Logits:
-        """Refuse an answer that is no tensor of logits, `batch new vocab_size`, always in one floating-point dtype."""
+        """Refuse an answer that is no tensor of logits, `batch new vocab_size`, always in one floating-point dtype.
+
+        What comes back is a copy: a decoder may answer with a view of a buffer that its next call writes over.
+        """
         self.meter.calls += 1
         self.meter.tokens += tokens.numel()
         want = (*tokens.shape, self.vocab_size)
@@ -340,12 +355,16 @@ class Decoder:
             raise Misshapen(call, TypeError(f"logits must be a tensor, not {type(logits).__name__}"))
         if logits.shape != want:
             raise Misshapen(call, TypeError(f"logits must have shape {want}, not {tuple(logits.shape)}"))
-        if not logits.is_floating_point():
-            raise Misshapen(call, TypeError(f"logits must be floating-point numbers, not {logits.dtype}"))
+        if logits.dtype not in DTYPES.values():
+            raise Misshapen(
+                call, TypeError(f"logits must be floating-point numbers ({', '.join(DTYPES)}), not {logits.dtype}")
+            )
+        if logits.is_meta or logits.layout is not torch.strided:
+            raise Misshapen(call, TypeError("logits must hold numbers in an ordinary layout, not meta or sparse"))
         self.logits_dtype = self.logits_dtype or logits.dtype
         if logits.dtype != self.logits_dtype:
             raise Misshapen(call, TypeError(f"logits must be {self.logits_dtype} as before, not {logits.dtype}"))
-        return logits
+        return logits.clone()
 
     def _pair(self, call: str, answer: Any) -> list[Any]:
         if not isinstance(answer, tuple | list) or len(cast("list[Any]", answer)) != 2:
@@ -353,7 +372,8 @@ class Decoder:
         return cast("list[Any]", answer)
 
     def _number(self, call: str, answer: Any) -> int:
-        if isinstance(answer, int) or (isinstance(answer, Tensor) and answer.numel() == 1):
+        whole = isinstance(answer, Tensor) and answer.numel() == 1 and float(answer).is_integer()
+        if isinstance(answer, int) or whole:
             return int(answer)
         raise Misshapen(call, TypeError(f"it must give a whole number, not {type(answer).__name__}"))
 
@@ -378,11 +398,19 @@ class Decoder:
             self.meter.seconds += perf_counter() - start
 
 
+def attribute(implementation: Implementation, name: str) -> Any:
+    """An attribute that an implementation may have; None where it has none. Raises `TargetError` where it raises."""
+    try:
+        return getattr(implementation, name, None)
+    except Exception as error:
+        raise TargetError(f"reading `{name}` of the decoder raised {one_line(error)}") from error
+
+
 def offers(implementation: Implementation, capability: Capability) -> bool:
     """Whether an implementation has what a capability asks for; a submodule of that name is not a method."""
     if capability is Capability.BATCH:
         return getattr(implementation, "max_batch", None) != 1
-    own = getattr(implementation, capability, None)
+    own = attribute(implementation, capability)
     if capability in BUILT_OF and not callable(own):
         return all(offers(implementation, part) for part in BUILT_OF[capability])
     if capability is Capability.SAVE and not callable(getattr(implementation, "restore", None)):

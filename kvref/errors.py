@@ -25,6 +25,10 @@ class TargetError(BadInput):
     """A target string that does not lead to a decoder."""
 
 
+class BugError(BadInput):
+    """A file of the catalogue that holds no bug, or not one alone."""
+
+
 class MatrixError(BadInput, ValueError):
     """A saved kill matrix that cannot be read, or that is about other bugs and laws than there are."""
 
@@ -51,3 +55,12 @@ class RangeExceeded(KvrefError):
 
 class NotExact(KvrefError):
     """The exact lens cannot claim its bits here: an operator is not what a mode assumes."""
+
+
+def one_line(error: BaseException) -> str:
+    """An exception of somebody else in one line, whatever its text is and even where asking for it raises."""
+    try:
+        text = str(error)
+    except Exception:
+        text = "(it cannot say what it is)"
+    return " ".join(f"{type(error).__name__}: {text}".split())

@@ -1,9 +1,9 @@
 """The cache operations that schedules are made of, each with its tokens: in words, and read from JSON."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import Any, get_args
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, cast, get_args, get_type_hints
 
 from kvref.errors import ScheduleError
 
@@ -30,7 +30,7 @@ class Extend:
     cache: int = 0
 
     def __str__(self) -> str:
-        return f"extend cache {self.cache} by {count(len(self.tokens[0]), 'token')}{show(self.tokens)}"
+        return f"extend cache {self.cache} by {count(new(self.tokens), 'token')}{show(self.tokens)}"
 
 
 @dataclass(frozen=True)
@@ -74,9 +74,7 @@ class Peek:
     cache: int = 0
 
     def __str__(self) -> str:
-        return (
-            f"look at {count(len(self.tokens[0]), 'token')} behind cache {self.cache}, kept as it is{show(self.tokens)}"
-        )
+        return f"look at {count(new(self.tokens), 'token')} behind cache {self.cache}, kept as it is{show(self.tokens)}"
 
 
 @dataclass(frozen=True)
@@ -88,7 +86,7 @@ class Abort:
     cache: int = 0
 
     def __str__(self) -> str:
-        tokens = count(len(self.tokens[0]), "token")
+        tokens = count(new(self.tokens), "token")
         return f"extend cache {self.cache} by {tokens}, but fail in layer {self.layer}{show(self.tokens)}"
 
 
@@ -176,7 +174,7 @@ class Overflow:
     cache: int = 0
 
     def __str__(self) -> str:
-        return f"try to extend cache {self.cache} by {count(len(self.tokens[0]), 'token')}, which must be refused"
+        return f"try to extend cache {self.cache} by {count(new(self.tokens), 'token')}, which must be refused"
 
 
 @dataclass(frozen=True)
@@ -203,25 +201,76 @@ Op = Start | Fork | Change
 OPS: dict[str, type[Op]] = {op.__name__.lower(): op for op in get_args(Op)}
 
 
+LARGEST = 2**31 - 1
+"""The largest number that an operation may have."""
+
+
 def read_op(data: dict[str, Any]) -> Op:
-    """One operation from its JSON form."""
-    name = data.pop("op")
+    """One operation from its JSON form. Raises `ScheduleError` for what is none."""
+    name = data.pop("op", None)
     if name not in OPS:
         raise ScheduleError(f"there is no operation {name!r}; there are {', '.join(OPS)}")
     kind = OPS[name]
     if unknown := data.keys() - {field.name for field in fields(kind)}:
         raise ScheduleError(f"operation {name!r} has no {', '.join(sorted(unknown))}")
-    if name == "refill":
-        data["tokens"] = tuple(int(token) for token in data["tokens"])
-    elif "tokens" in data:
-        data["tokens"] = tuple(tuple(int(token) for token in row) for row in data["tokens"])
-    for numbers in data.keys() & {"rows", "lengths"} if name in ("reorder", "croprows") else ():
-        data[numbers] = tuple(int(number) for number in data[numbers])
-    if "value" in data:
-        value = float(data["value"])
-        # One NaN object, since NaN equals only itself, and two schedules that print alike should be equal.
-        data["value"] = math.nan if math.isnan(value) else value
-    return kind(**data)
+    needed = {field.name for field in fields(kind) if field.default is MISSING}
+    if missing := needed - data.keys():
+        raise ScheduleError(f"operation {name!r} needs {', '.join(sorted(missing))}")
+    readers = get_type_hints(kind)
+    return kind(**{field: READERS[readers[field]](field, value) for field, value in data.items()})
+
+
+def whole(name: str, value: object) -> int:
+    """A whole number of an operation."""
+    if type(value) is not int or not -LARGEST <= value <= LARGEST:
+        raise ScheduleError(f"{name!r} is {value!r:.40}; it must be a whole number of at most {LARGEST}")
+    return value
+
+
+def room(name: str, value: object) -> int | None:
+    """A whole number, or none."""
+    return None if value is None else whole(name, value)
+
+
+def numbers(name: str, value: object) -> Row:
+    """A list of whole numbers."""
+    if not isinstance(value, list | tuple):
+        raise ScheduleError(f"{name!r} is {value!r:.40}; it must be a list of whole numbers")
+    return tuple(whole(name, number) for number in cast("Sequence[object]", value))
+
+
+def rows(name: str, value: object) -> tuple[Row, ...]:
+    """A list of numbers for each row."""
+    if not isinstance(value, list | tuple):
+        raise ScheduleError(f"{name!r} is {value!r:.40}; it must be a list of tokens for each row")
+    return tuple(numbers(name, row) for row in cast("Sequence[object]", value))
+
+
+def real(name: str, value: object) -> float:
+    """A number, or the name of one that JSON does not have."""
+    try:
+        found = float(value) if isinstance(value, int | float | str) else None
+    except (ValueError, OverflowError):
+        found = None
+    if found is None or isinstance(value, bool):
+        raise ScheduleError(f'{name!r} is {value!r:.40}; it must be a number, "nan", "inf" or "-inf"')
+    # One NaN object, since NaN equals only itself, and two schedules that print alike should be equal.
+    return math.nan if math.isnan(found) else found
+
+
+READERS: dict[Any, Callable[[str, object], Any]] = {
+    int: whole,
+    int | None: room,
+    float: real,
+    Row: numbers,
+    tuple[Row, ...]: rows,
+}
+"""How a field of an operation is read from JSON, by its type."""
+
+
+def new(tokens: Sequence[Row]) -> int:
+    """Number of tokens that each row gets."""
+    return max(map(len, tokens), default=0)
 
 
 def count(number: int, what: str) -> str:

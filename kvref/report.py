@@ -56,7 +56,7 @@ class Report:
         if outcome.status is Status.SKIPPED:
             tail += outcome.reason
         elif outcome.finding:
-            at = outcome.killed_after or outcome.examples
+            at = outcome.killed_after or outcome.raised_after or outcome.examples
             tail += f"{f'example {at}':>12} {outcome.seconds:6.1f} s"
         else:
             tail += f"{count(outcome.examples, 'example'):>12} {outcome.seconds:6.1f} s  {outcome.reason}"

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 from kvref.contents import Contents, apply
 from kvref.errors import ScheduleError
@@ -77,14 +77,24 @@ class Schedule:
     def from_json(cls, text: str) -> "Schedule":
         """Read what `to_json` wrote, or what someone wrote by hand; raise `ScheduleError` if it is neither."""
         try:
-            data: dict[str, Any] = json.loads(text)
-            if data["schema"] != SCHEMA:
-                raise ScheduleError(f"schema {data['schema']} of a schedule is unknown; this kvref reads {SCHEMA}")
-            return cls(tuple(read_op(dict(op)) for op in data["ops"]))
-        except ScheduleError:
-            raise
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ScheduleError(f"not a schedule: {type(error).__name__}: {error}") from None
+            data: object = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise ScheduleError(f"not a schedule: no JSON ({error})") from None
+        head = cast("dict[str, object]", data) if isinstance(data, dict) else {}
+        schema, ops = head.get("schema"), head.get("ops")
+        if not isinstance(ops, list):
+            raise ScheduleError('not a schedule: it must be {"schema": 1, "ops": [...]}')
+        if type(schema) is not int or schema != SCHEMA:
+            raise ScheduleError(f"schema {schema!r} of a schedule is unknown; this kvref reads {SCHEMA}")
+        return cls(tuple(read_op(op) for op in objects(cast("list[object]", ops))))
+
+
+def objects(ops: list[object]) -> Iterator[dict[str, Any]]:
+    """Operations, each of which must be a JSON object."""
+    for number, op in enumerate(ops, start=1):
+        if not isinstance(op, dict):
+            raise ScheduleError(f'operation {number} is {op!r:.40}; it must be an object with an "op"')
+        yield dict(cast("dict[str, Any]", op))
 
 
 def alone(schedule: Schedule, row: int) -> Schedule:

@@ -4,6 +4,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from math import inf
 from time import perf_counter
 from unittest import SkipTest
 
@@ -20,7 +21,7 @@ from kvref.judge import Question, judge, native_bound, noise
 from kvref.law import Law
 from kvref.lens import NATIVE, Lens
 from kvref.locate import locate
-from kvref.rehearsal import Plan, Rehearsal, cost_of, stand_in
+from kvref.rehearsal import Cost, Plan, Rehearsal, cost_of, stand_in
 from kvref.schedule import Schedule
 from kvref.targets import Target, Under
 from kvref.verdict import NOISES, Kind, Verdict
@@ -65,7 +66,8 @@ class Status(StrEnum):
 class Outcome:
     """What a search for a broken law came to.
 
-    `killed_after` counts examples up to the first failing one, `killed_seconds` the time until it failed.
+    `killed_after` counts examples up to the first failing one, `killed_seconds` the time until it failed;
+    `raised_after` counts those up to the first on which the decoder raised.
     """
 
     law: Law
@@ -78,6 +80,7 @@ class Outcome:
     finding: Finding | None = None
     killed_after: int | None = None
     killed_seconds: float | None = None
+    raised_after: int | None = None
 
 
 def search(law: Law, target: Target, effort: Effort, tick: Tick | None = None, plan: Plan | None = None) -> Outcome:
@@ -117,7 +120,11 @@ def first_kill(law: Law, target: Target, effort: Effort) -> int | None:
 
     No verdict is asked for: this is for bugs that are known to be bugs, tried again and again.
     """
-    return None if law.lacks(target.capabilities()) else hunt(law, target, effort, None, None, None).killed_after
+    if law.lacks(target.capabilities()):
+        return None
+    watch = Watch(law, until_killed=True)
+    explore(watch, target, effort)
+    return watch.killed_after
 
 
 def hunt(law: Law, target: Target, effort: Effort, end: float | None, tick: Tick | None, plan: Plan | None) -> Watch:
@@ -211,26 +218,34 @@ def explore(watch: "Watch | Rehearsal", target: Target, effort: Effort) -> None:
     except (LawBroken, DecoderRaised):
         pass  # it is the watch's last failure, since Hypothesis ends with the smallest
     except SkipTest:
-        pass  # it was late
+        pass  # it was late, or it had seen enough
     except Flaky:
         watch.repeats = False
 
 
-def plan_for(law: Law, target: Target, effort: Effort) -> Plan:
-    """Plan a search in limited time.
-
-    A quick decoder tries whatever is drawn. A large one affords a few schedules, and they are chosen by a rehearsal.
-    """
-    if law.lacks(target.capabilities()):
-        return Plan(seconds=0.0)
+def slow_cost(target: Target) -> Cost | None:
+    """What the calls of a target's decoder cost, where it is one, and so slow that its schedules have to be chosen."""
     decoder, *others = target.decoders()
+    if others:
+        return None
     try:
         cost = cost_of(decoder)
     except DecoderRaised:
+        return None
+    return None if cost.of(SLOW_CALLS, SLOW_CALLS) < SLOW_SECONDS else cost
+
+
+def plan_for(law: Law, target: Target, effort: Effort, cost: Cost | None, end: float = inf) -> Plan:
+    """Plan a search in limited time.
+
+    A quick decoder, which has no cost, tries whatever is drawn. A slow one affords a few schedules, and they are chosen
+    by a rehearsal, which ends at a point in time with what it has seen by then.
+    """
+    if law.lacks(target.capabilities()):
+        return Plan(seconds=0.0)
+    if cost is None:
         return Plan()
-    if others or cost.of(SLOW_CALLS, SLOW_CALLS) < SLOW_SECONDS:
-        return Plan()
-    rehearsal = Rehearsal(law, stand_in(decoder), cost)
+    rehearsal = Rehearsal(law, stand_in(target.decoders()[0]), cost, end)
     explore(rehearsal, target, effort)
     return rehearsal.plan()
 
@@ -270,7 +285,15 @@ def conclude(
     elif watch.examples < effort.examples and effort.max_seconds is not None:
         reasons.append(f"{watch.examples} of {effort.examples} drawn, in the time there was")
     reason = "; ".join(reasons)
-    return Outcome(law, target.name, status, reason=reason, finding=finding, killed_after=watch.killed_after)
+    return Outcome(
+        law,
+        target.name,
+        status,
+        reason=reason,
+        finding=finding,
+        killed_after=watch.killed_after,
+        raised_after=watch.raised_after,
+    )
 
 
 def describe(law: Law, target: Target, effort: Effort, failure: Failure, verdict: Verdict | None) -> Finding:

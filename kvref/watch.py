@@ -22,6 +22,7 @@ class Watch:
     deadline: float | None = None
     first: int | None = None
     let_raise: bool = False
+    until_killed: bool = False
     tick: Tick | None = None
     only: frozenset[Schedule] | None = None
     examples: int = 0
@@ -34,6 +35,7 @@ class Watch:
     repeats: bool = True
     killed_after: int | None = None
     killed_at: float | None = None
+    raised_after: int | None = None
 
     def attempt(self, decoder: Decoder, schedule: Schedule) -> None:
         """Try the law once. A decoder that raises is noted, and fails only when asked to."""
@@ -62,11 +64,14 @@ class Watch:
             self.killed_after = self.killed_after or self.examples
             self.killed_at = self.killed_at or perf_counter()
             self.failures.append(Failure(error, decoder, schedule))
+            if self.until_killed:
+                raise SkipTest("killed") from None  # Hypothesis then neither draws nor replays
             raise
         except OutOfReach as error:
             self.out_of_reach = str(error.error)
         except DecoderRaised as error:
             crash = Failure(error, decoder, schedule)
+            self.raised_after = self.raised_after or self.examples
             self.crashes.append(crash)
             if self.let_raise:
                 self.failures.append(crash)

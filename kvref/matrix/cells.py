@@ -117,10 +117,10 @@ class Matrix:
         """Read what `to_json` wrote; raise `MatrixError` with what is wrong with it if it is something else."""
         try:
             data = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise MatrixError(f"not a kill matrix: no JSON ({error})") from None
         data = mapping(data, "a kill matrix")
-        if data.get("schema") != SCHEMA:
+        if type(data.get("schema")) is not int or data["schema"] != SCHEMA:
             raise MatrixError(f"schema {data.get('schema')} of a kill matrix is unknown; this kvref reads {SCHEMA}")
         head: dict[str, Any] = {name: typed(data, name, kinds, "the matrix") for name, kinds in HEAD.items()}
         head.update({name: strings(head[name], name) for name in ("bugs", "laws")})
@@ -213,10 +213,18 @@ def strings(values: Sequence[object], name: str) -> tuple[str, ...]:
 
 
 def require_places(matrix: Matrix) -> None:
-    """Raise `MatrixError` unless every cell is about a bug and a law of the matrix, and no two about the same."""
+    """Raise `MatrixError` unless every cell is about a bug and a law of the matrix, and no two about the same.
+
+    Bugs and laws are there, each once, and a cell that is marked as killed says after how many examples.
+    """
+    for names in (matrix.bugs, matrix.laws):
+        if not names or len(set(names)) < len(names):
+            raise MatrixError("a kill matrix lists bugs and laws, each once")
     for cell in (*matrix.cells, *matrix.reference):
         if cell.law not in matrix.laws or (cell in matrix.cells and cell.subject not in matrix.bugs):
             raise MatrixError(f"a cell is about {cell.subject} and {cell.law}, which the matrix does not list")
+        if (cell.killed_after or 0) < (cell.mark is Mark.KILLED) or cell.examples < 0:
+            raise MatrixError(f"{cell.subject} is {cell.mark} under {cell.law}, after an impossible number of examples")
     if len(matrix.by_place) < len(matrix.cells):
         raise MatrixError("two cells are about the same bug and law")
 

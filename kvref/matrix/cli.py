@@ -89,9 +89,11 @@ def show(
     typer.echo("".join(f"  seen      {witness}\n" for witness in bug.witnesses) + "\n" + bug.diff() + "\n")
     found = saved or gated(bugs, Effort(examples, seed), Bench())
     typer.echo("\n".join(killers_told(found, name)))
-    if not saved and (killers := record().killers(name)):
-        typer.echo("\n".join(["\non record:", *(f"  example {record().kills[name][law]:2}  {law}" for law in killers)]))
-    raise typer.Exit(4 if found.unhealthy() else 0)
+    if not saved:
+        told = [f"  example {record().kills[name][law]:2}  {law}" for law in record().killers(name)]
+        told = told or ["  nothing yet; `kvref bugs run --record FILE` measures it"]
+        typer.echo("\n".join(["\non record:", *told]))
+    raise typer.Exit(4 if found.stopped else 0)
 
 
 @app.command(epilog=EXIT_CODES)
@@ -126,9 +128,8 @@ def run(
     bugs, laws = choose_bugs(names), [law.name for law in choose_laws(list(dict.fromkeys(law or [])))]
     if record and (gate or names or law or lens != "tile"):
         raise BadInput("--record takes the whole matrix under tile; leave out --gate, --law, --lens and names of bugs")
-    for path in (json, stryker, record):
-        require_writable(path)
     bench, effort = bench_for(device, lens), Effort(examples or (GATE if gate else WHOLE), seed, shrink=shrink)
+    require_writable([path for path in (json, stryker, record) if path])
     report = MatrixReport(console(), list(bugs), laws, gate=gate)
     report.header(versions(effort))
     with report.running():
@@ -282,32 +283,42 @@ def workers_for(bench: "Bench", asked: int | None) -> int | None:
     return asked if asked or bench.device.type == "cpu" else 1
 
 
-def require_writable(path: Path | None) -> None:
-    """Raise `BadInput` now for a file that could not be written in the end."""
-    if path is None:
-        return
-    try:
-        path.open("a").close()
-    except OSError as error:
-        raise BadInput(f"{path} cannot be written: {error.strerror}") from None
+def require_writable(paths: "list[Path]") -> None:
+    """Raise `BadInput` now for a file that could not be written in the end, or that is to be two at once."""
+    if len({path.resolve() for path in paths}) < len(paths):
+        raise BadInput("two reports cannot go to one file; give each a name of its own")
+    for path in paths:
+        try:
+            there = path.exists()
+            path.open("a").close()
+            if not there:
+                path.unlink()
+        except OSError as error:
+            raise BadInput(f"{path} cannot be written: {error.strerror}") from None
 
 
 def save(
     matrix: "Matrix", bugs: "Mapping[str, Bug]", json: Path | None, stryker: Path | None, record: Path | None
 ) -> None:
-    """Write what was asked for."""
+    """Write what was asked for; raise `BadInput` in the end for what could not be."""
     from importlib.metadata import version
 
     from kvref.matrix.record import Record
     from kvref.matrix.stryker import to_stryker
 
-    if json is not None:
-        json.write_text(matrix.to_json(), encoding="utf-8")
-    if stryker is not None:
-        stryker.write_text(to_stryker(matrix, bugs), encoding="utf-8")
-    if record is not None and not matrix.stopped:
+    reports = [(json, matrix.to_json), (stryker, lambda: to_stryker(matrix, bugs))]
+    if not matrix.stopped:
         used = " and ".join(f"{name} {version(name).partition('+')[0]}" for name in ("torch", "hypothesis"))
-        record.write_text(Record.of(matrix, used).to_json(), encoding="utf-8")
+        reports.append((record, lambda: Record.of(matrix, used).to_json()))
+    failed = list[str]()
+    for path, text in reports:
+        try:
+            if path is not None:
+                path.write_text(text(), encoding="utf-8")
+        except OSError as error:
+            failed.append(f"{path} could not be written: {error.strerror}")
+    if failed:
+        raise BadInput("; ".join(failed))
 
 
 def versions(effort: "Effort") -> str:

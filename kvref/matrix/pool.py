@@ -19,6 +19,9 @@ CONTEXT.set_forkserver_preload([serve.__module__])  # torch is imported once, an
 STARTING = 120.0
 """Seconds that a process may take to import everything and read its first job."""
 
+LONGEST_WAIT = 3600.0
+"""Seconds to wait at once; the system takes no arbitrarily large number."""
+
 DYING = 2.0
 """Seconds that a process whose pipe has closed may take to end, and so to tell its exit code."""
 
@@ -55,7 +58,7 @@ def work(plan: Plan, workers: int, max_seconds: float) -> Iterator[tuple[Job, Ce
             if not busy:
                 return
             soonest = max(0.0, min(worker.deadline for worker in busy) - perf_counter())
-            wait([worker.pipe for worker in busy], soonest)
+            wait([worker.pipe for worker in busy], min(soonest, LONGEST_WAIT))
             for worker in list(busy):
                 if cell := worker.answer(max_seconds):
                     busy.remove(worker)

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import comb
+from math import exp, inf, lgamma, log
 
 from kvref.bug import Bug
 from kvref.matrix.cells import Cell, Mark
@@ -32,34 +32,65 @@ class Reliability:
 
 
 class Repeats:
-    """A plan that tries each bug with many seeds: with each on its killers, until one does."""
+    """A plan that tries each bug with many seeds: with each on its killers, until one does.
+
+    Which of them comes first does not change whether a seed kills, but how long it takes: that which has killed in the
+    least time so far, once each has been first for a seed.
+    """
 
     def __init__(
         self, bugs: Mapping[str, Bug], killers: Mapping[str, Sequence[str]], effort: Effort, bench: Bench, seeds: int
     ) -> None:
         self.killers = killers
         self.missed = deque[Job]()
+        self.tried = dict[tuple[str, int], list[str]]()
+        self.prices = {name: {law: Price() for law in killers[name]} for name in bugs}
         self.left = dict.fromkeys(bugs, seeds)
         self.killed = dict.fromkeys(bugs, 0)
         self.jobs = (
-            Job(name, killers[name][0], replace(effort, seed=seed), bench, bug, judged=False)
+            Job(name, self.next_law(name, seed), replace(effort, seed=seed), bench, bug, judged=False)
             for name, bug in bugs.items()
             for seed in range(effort.seed + 1, effort.seed + 1 + seeds)
         )
 
     def take(self) -> Job | None:
-        """A seed that its first law has missed, for the next one, or else a new seed."""
+        """A seed that a law has missed, for the next one, or else a new seed."""
         return self.missed.popleft() if self.missed else next(self.jobs, None)
+
+    def next_law(self, bug: str, seed: int) -> str:
+        """The law to try a seed on next, which is then tried."""
+        tried = self.tried.setdefault((bug, seed), [])
+        left = [law for law in self.killers[bug] if law not in tried]
+        chosen = min(left, key=lambda law: self.prices[bug][law].of_a_kill())
+        self.prices[bug][chosen].asked += 1
+        tried.append(chosen)
+        return chosen
 
     def done(self, job: Job, cell: Cell) -> None:
         """Count a seed, or ask for its next law."""
-        killers = self.killers[job.subject]
-        later = killers[killers.index(job.law) + 1 :]
-        if cell.mark is not Mark.KILLED and later:
-            self.missed.append(replace(job, law=later[0]))
+        bug, seed, killed = job.subject, job.effort.seed, cell.mark is Mark.KILLED
+        price = self.prices[bug][job.law]
+        price.seconds += cell.seconds
+        price.kills += killed
+        if not killed and len(self.tried[bug, seed]) < len(self.killers[bug]):
+            self.missed.append(replace(job, law=self.next_law(bug, seed)))
             return
-        self.left[job.subject] -= 1
-        self.killed[job.subject] += cell.mark is Mark.KILLED
+        del self.tried[bug, seed]
+        self.left[bug] -= 1
+        self.killed[bug] += killed
+
+
+@dataclass
+class Price:
+    """What it has taken a law to kill a bug."""
+
+    asked: int = 0
+    seconds: float = 0.0
+    kills: int = 0
+
+    def of_a_kill(self) -> float:
+        """Seconds for each kill; nothing for a law that has not been asked yet."""
+        return self.seconds / max(self.kills, 0.5) if self.asked else 0.0
 
 
 def reliability(
@@ -93,6 +124,13 @@ def upper_bound(misses: int, trials: int, confidence: float = CONFIDENCE) -> flo
     low, high = 0.0, 1.0
     for _ in range(60):  # halving; a float has 53 bits
         rate = (low + high) / 2
-        few = sum(comb(trials, n) * rate**n * (1 - rate) ** (trials - n) for n in range(misses + 1))
+        few = sum(exp(log_of_binomial(n, trials, rate)) for n in range(misses + 1))
         low, high = (rate, high) if few > 1 - confidence else (low, rate)
     return high
+
+
+def log_of_binomial(successes: int, trials: int, rate: float) -> float:
+    """The logarithm of the chance of so many successes: the numbers themselves are too large for a float."""
+    failures = trials - successes
+    ways = lgamma(trials + 1) - lgamma(successes + 1) - lgamma(failures + 1)
+    return ways + (successes * log(rate) if successes else 0.0) + (failures * log(1 - rate) if rate < 1 else -inf)

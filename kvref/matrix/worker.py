@@ -9,6 +9,7 @@ from importlib import import_module
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
 from threading import Thread
+from time import perf_counter
 
 import torch
 
@@ -87,8 +88,10 @@ def tried(job: Job) -> Cell:
 
 def counted(job: Job) -> Cell:
     """Say whether a known bug is killed."""
+    begun = perf_counter()
     after = first_kill(laws()[job.law], known_target(job.bug, job.bench), job.effort) if job.bug else None
-    return Cell(job.subject, job.law, Mark.KILLED if after else Mark.SURVIVED, killed_after=after)
+    mark = Mark.KILLED if after else Mark.SURVIVED
+    return Cell(job.subject, job.law, mark, killed_after=after, seconds=perf_counter() - begun)
 
 
 @lru_cache(maxsize=1)

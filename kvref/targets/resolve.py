@@ -14,7 +14,7 @@ import torch
 from kvref import weights
 from kvref.bug import Bug, catalogue
 from kvref.decoder import Decoder
-from kvref.errors import KvrefError, TargetError
+from kvref.errors import KvrefError, TargetError, one_line
 from kvref.gpt2 import GPT
 from kvref.targets.base import Bench, OneDecoder, Target
 from kvref.targets.module import decoder_of
@@ -81,9 +81,9 @@ def load(module_name: str, attribute: str) -> Any:
     """The object that `module:attribute` or `file.py:attribute` names."""
     try:
         module = load_file(Path(module_name)) if module_name.endswith(".py") else load_module(module_name)
-    except KvrefError:
+    except (KvrefError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         raise TargetError(f"{module_name} cannot be imported ({one_line(error)})") from error
     if not hasattr(module, attribute):
         near = get_close_matches(attribute, vars(module), 1)
@@ -138,13 +138,10 @@ def from_object(found: Any, name: str, bench: Bench, kind: str | None) -> Target
         raise TargetError(f"{name} is a {type(found).__name__}; a target is a factory: a function that makes a decoder")
     try:
         made = found()
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise TargetError(f"{name}() raised {one_line(error)}") from error
     decoder = decoder_of(made, name, bench)
     bench.sources(decoder)  # raises now for a prompt or text that does not fit
     return OneDecoder(name, quote(name) + bench.flags, decoder, bench)
-
-
-def one_line(error: BaseException) -> str:
-    """An exception in one line."""
-    return " ".join(f"{type(error).__name__}: {error}".split())

@@ -105,6 +105,7 @@ def test_reliability_takes_its_laws_from_a_matrix(kvref, tmp_path: Path) -> None
         (["run", "--gate", "--record", "kills.json"], "--record takes the whole matrix under tile"),
         (["run", "stale-cache", "--record", "kills.json"], "--record takes the whole matrix under tile"),
         (["run", "--lens", "rose"], "there is no lens 'rose'"),
+        (["run", "--json", "kills.json", "--stryker", "./kills.json"], "two reports cannot go to one file"),
         (["show", "stale-cache", "--matrix", "/no/such/file"], "/no/such/file cannot be read: No such file"),
         (["show", "stale-cache", "--matrix", sys.executable], "can't decode"),
     ],
@@ -129,3 +130,35 @@ def test_a_matrix_about_something_else_exits_with_2(kvref, tmp_path: Path, matri
     code, out, err = kvref("bugs", "reliability", "stale-cache", "--matrix", saved(tmp_path, matrix))
     assert (code, out) == (2, "")
     assert message in err
+
+
+def test_bad_input_leaves_no_file_behind(kvref, tmp_path: Path) -> None:
+    wanted = tmp_path / "kills.json"
+    for wrong in (["--lens", "rose"], ["--stryker", "/no/such/file"]):
+        code, _, _ = kvref("bugs", "run", "--json", str(wanted), *wrong)
+        assert code == 2
+        assert not wanted.exists()
+
+
+def test_a_report_that_cannot_be_written_costs_no_other(kvref, tmp_path: Path) -> None:
+    full, other = Path("/dev/full"), tmp_path / "report.json"
+    if not full.exists():
+        pytest.skip("no device that is always full")
+    args = ["--law", LOGITS, "--examples", "10", "--workers", "1", "--json", str(full), "--stryker", str(other)]
+    code, out, err = kvref("bugs", "run", "stale-cache", *args)
+    assert code == 2
+    assert "1 of 1 bug killed." in out
+    assert err == "kvref: /dev/full could not be written: No space left on device\n"
+    assert json.loads(other.read_text())["schemaVersion"] == "2"
+
+
+def test_an_endless_limit_is_none(kvref) -> None:
+    args = ["--law", LOGITS, "--examples", "10", "--workers", "1", "--max-seconds", "1e300"]
+    assert kvref("bugs", "run", "stale-cache", *args)[0] == 0
+
+
+def test_showing_a_bug_until_stopped_exits_with_4(kvref, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matrix_cli, "gated", lambda *_: replace(SAVED, cells=(), stopped=True))
+    code, out, _ = kvref("bugs", "show", "stale-cache")
+    assert code == 4
+    assert "stopped before a law killed it" in out

@@ -133,6 +133,14 @@ def test_a_crop_of_rows_refuses_what_it_cannot_keep(kind: str, lengths: tuple[in
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_rows_that_are_cropped_to_nothing_can_be_cropped_to_nothing_again(kind: str) -> None:
+    cache = ragged(kind, (0, 0))
+    for _ in range(2):
+        cache.crop(0)
+        assert set(cache.lengths) == {0}
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_crop_of_padded_rows_counts_tokens_and_not_columns(kind: str) -> None:
     cache = ragged(kind)
     first = cache.keys_values(0)[0][1, :, 2].clone()

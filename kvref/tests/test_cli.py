@@ -179,6 +179,19 @@ def test_stopping_keeps_what_is_done(kvref, monkeypatch: pytest.MonkeyPatch) -> 
     assert "stopped before the end" in out
 
 
+@pytest.mark.parametrize("ended", ["raised", "given"])
+def test_ctrl_c_says_so_and_exits_with_4(kvref, monkeypatch: pytest.MonkeyPatch, ended: str) -> None:
+    """Older versions of typer let the exception through; newer ones give a code of their own."""
+
+    def interrupted(**_: Any) -> int:
+        if ended == "raised":
+            raise KeyboardInterrupt
+        return 130
+
+    monkeypatch.setattr(cli, "app", interrupted)
+    assert kvref("env") == (4, "", "kvref: stopped\n")
+
+
 def test_a_check_ends_with_its_strength(kvref) -> None:
     law = "what-fits-works-and-one-token-more-is-refused"
     _, out, _ = kvref("check", "reference:static", "--law", law, "--examples", "10")

@@ -39,6 +39,11 @@ def test_the_bound_is_that_of_clopper_and_pearson(misses: int, trials: int, boun
     assert upper_bound(trials, trials) == 1.0
 
 
+def test_the_bound_is_there_for_any_number_of_trials() -> None:
+    assert upper_bound(1000, 2000) == pytest.approx(0.5 + 1.645 * 0.5 / 2000**0.5, abs=1e-3)
+    assert upper_bound(0, 1_000_000) == pytest.approx(3e-6, rel=1e-2)
+
+
 def row(bug: str, marks: str) -> list[Cell]:
     """Cells of a bug under the laws a, b, c and d, by the signs of the table; a blank is no cell."""
     signs = {"#": Mark.KILLED, ".": Mark.SURVIVED, "-": Mark.SKIPPED, "!": Mark.ERROR, "T": Mark.TIMEOUT}
@@ -127,6 +132,12 @@ def broken(path: tuple[str | int, ...], value: object) -> str:
         (broken(("cells", 0, "schedule", "ops"), [{"op": "jump"}]), r"cells\[0\]: there is no operation 'jump'"),
         (broken(("cells", 1, "law"), "gravity"), "about stale-cache and gravity, which the matrix does not list"),
         (broken(("cells", 1, "law"), LOGITS), "two cells are about the same bug and law"),
+        (broken(("schema",), True), "schema True of a kill matrix is unknown"),
+        (broken(("bugs",), []), "lists bugs and laws, each once"),
+        (broken(("laws",), [LOGITS, LOGITS]), "lists bugs and laws, each once"),
+        (broken(("cells", 0, "killed_after"), None), "stale-cache is killed under .* an impossible number of examples"),
+        (broken(("cells", 0, "examples"), -1), "an impossible number of examples"),
+        ("[" * 200_000, "no JSON"),
     ],
 )
 def test_what_is_no_matrix_is_refused_with_the_reason(text: str, message: str) -> None:

@@ -19,7 +19,7 @@ from kvref.matrix import cli as matrix_cli
 from kvref.matrix.plan import WithReference, order, run, tracks_of
 from kvref.matrix.reach import Seam, noting, seams
 from kvref.matrix.record import record
-from kvref.matrix.reliability import Reliability, reliability
+from kvref.matrix.reliability import Reliability, Repeats, reliability
 from kvref.matrix.worker import Job, tried
 from kvref.protocol import Tokens
 from kvref.search import Effort
@@ -263,6 +263,27 @@ def test_the_reference_may_be_cut_short_where_only_its_first_examples_are_asked_
     cell = tried(job)
     assert (cell.mark, cell.examples) == (Mark.SURVIVED, 2)
     assert cell.reason.startswith("cut short")
+
+
+def test_reliability_goes_on_with_the_law_that_kills_soonest() -> None:
+    bugs = {"stale-cache": catalogue()["stale-cache"]}
+    plan = Repeats(bugs, {"stale-cache": ["slow", "quick", "misses"]}, EFFORT, BENCH, 6)
+    seconds, tried = {"slow": 3.0, "quick": 1.0, "misses": 0.6}, list[tuple[int, str]]()
+    while job := plan.take():
+        tried.append((job.effort.seed, job.law))
+        mark = Mark.SURVIVED if job.law == "misses" else Mark.KILLED
+        plan.done(job, Cell(job.subject, job.law, mark, seconds=seconds[job.law]))
+    assert tried == [(1, "slow"), (2, "quick"), (3, "misses"), *((seed, "quick") for seed in (3, 4, 5, 6))]
+    assert (plan.left, plan.killed) == ({"stale-cache": 0}, {"stale-cache": 6})
+
+
+def test_a_seed_misses_only_where_every_law_does() -> None:
+    bugs = {"stale-cache": catalogue()["stale-cache"]}
+    plan = Repeats(bugs, {"stale-cache": ["one", "other"]}, EFFORT, BENCH, 2)
+    while job := plan.take():
+        killed = (job.law, job.effort.seed) == ("other", 2)
+        plan.done(job, Cell(job.subject, job.law, Mark.KILLED if killed else Mark.SURVIVED, seconds=1.0))
+    assert (plan.left, plan.killed) == ({"stale-cache": 0}, {"stale-cache": 1})
 
 
 def test_reliability_counts_seeds() -> None:

@@ -1,20 +1,25 @@
 """Limited time: a rehearsal chooses what a large decoder is tried on, and nothing is lost by it."""
 
+from time import perf_counter
+
 import pytest
 import torch
 
+import kvref.check as check_module
 from kvref import search as search_module
 from kvref.bugs.free_slots_attended import FreeSlotsAttended
 from kvref.check import check, exit_code
 from kvref.decoder import Decoder
 from kvref.law import laws
 from kvref.operations import Extend, Start
-from kvref.rehearsal import Plan, Scene, stand_in
+from kvref.rehearsal import Cost, Plan, Rehearsal, Scene, stand_in
 from kvref.schedule import Schedule
-from kvref.search import Effort, Status, plan_for
+from kvref.search import Effort, Status, explore, plan_for
 from kvref.targets import OneDecoder
 from kvref.targets.reference import StaticDecoder
 from kvref.tests.helpers import BENCH, tiny
+
+COST = Cost(1e-3, 1e-4)
 
 AMPLE = 600.0
 """Seconds that no test here comes near."""
@@ -29,7 +34,7 @@ def every_decoder_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("law", list(laws())[::2])
 def test_a_plan_meets_every_case_with_few_schedules(law: str) -> None:
-    plan = plan_for(laws()[law], HEALTHY, Effort(examples=24))
+    plan = plan_for(laws()[law], HEALTHY, Effort(examples=24), COST)
     assert frozenset().union(*(scene.cases for scene in plan.needed)) == laws()[law].must_see
     assert 1 <= len(plan.needed) <= len(laws()[law].must_see)
     assert plan.seconds == pytest.approx(sum(scene.seconds for scene in plan.needed))
@@ -56,6 +61,29 @@ def test_more_time_buys_more_schedules_cheapest_first() -> None:
     plan = Plan((scenes[0],), (scenes[1], scenes[2]), 1.0)
     assert [len(plan.within(seconds) or ()) for seconds in (0.5, 3.0, 5.9, 6.0)] == [1, 2, 2, 3]
     assert Plan().within(9.0) is None
+
+
+def test_a_rehearsal_ends_in_time_with_what_it_has() -> None:
+    law = laws()["free-slots-do-not-matter"]
+    assert plan_for(law, HEALTHY, Effort(examples=24), COST, end=perf_counter()) == Plan()
+    some = Rehearsal(law, stand_in(HEALTHY.decoder), COST)
+    explore(some, HEALTHY, Effort(examples=3))
+    assert len(some.scenes) == 3
+    some.end = perf_counter()
+    explore(some, HEALTHY, Effort(examples=24))
+    assert len(some.scenes) == 3
+    assert some.plan().needed
+
+
+def test_rehearsals_leave_most_of_the_time_to_the_searches(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = list[float]()
+    monkeypatch.setattr(check_module, "plan_for", lambda *args: ends.append(args[-1]) or Plan())
+    begun = perf_counter()
+    check_module.planned([HEALTHY], list(laws().values()), Effort(), begun + 100.0, lambda *_: None)
+    assert len(ends) == len(laws())
+    assert ends == sorted(ends)
+    assert ends[0] < begun + 2 * 100.0 / len(laws()) + 1.0
+    assert ends[-1] == pytest.approx(begun + 100.0)
 
 
 def test_the_stand_in_takes_any_vocabulary_and_offers_no_more() -> None:

@@ -60,6 +60,60 @@ def leave(): raise SystemExit(0)
 class NotAPair(Duck):
     def step(self, cache, tokens): return super().step(cache, tokens)[0]
 
+class Stop(BaseException): pass
+
+def stops(): raise Stop("no more")
+
+class Stops(Duck):
+    def step(self, cache, tokens): raise Stop("no more")
+
+class Wordless(Exception):
+    def __str__(self): raise ValueError("none")
+
+class RaisesWordless(Duck):
+    def step(self, cache, tokens): raise Wordless
+
+class Sparse(Duck):
+    def step(self, cache, tokens):
+        logits, cache = super().step(cache, tokens)
+        return logits.to_sparse(), cache
+
+class NoNumbers(Duck):
+    def step(self, cache, tokens):
+        logits, cache = super().step(cache, tokens)
+        return logits.to("meta"), cache
+
+class HalfLength(Duck):
+    def length(self, cache): return torch.tensor(0.5)
+
+class UnlikeKeys(Duck):
+    n_layer = 2
+    def keys_values(self, cache, layer): return [torch.zeros(1, 1, 1, 1).numpy()[..., ::-1]] * 2
+
+class AnswersInOneBuffer(Duck):
+    # as a captured CUDA graph does
+    buffer = torch.zeros(64, 10, 300, dtype=torch.float64)
+    def full(self, tokens): return self.answer(super().full(tokens))
+    def step(self, cache, tokens):
+        logits, cache = super().step(cache, tokens)
+        return self.answer(logits), cache
+    def answer(self, logits):
+        view = self.buffer[: logits.size(0), : logits.size(1)]
+        return view.copy_(logits)
+
+class ManyRows(Duck):
+    max_batch = "4"
+
+class NoRows(Duck):
+    max_batch = 0
+
+class Allocates(Duck):
+    preallocates = torch.tensor([1, 2])
+
+class MoodyFork(Duck):
+    @property
+    def fork(self): raise RuntimeError("not today")
+
 class Leaves(Duck):
     def step(self, cache, tokens): raise SystemExit(0)
 
@@ -225,6 +279,12 @@ def test_a_buffer_of_a_derived_model_keeps_what_it_was_given(mine: Path) -> None
         ("Misshapen", "cached-logits-equal-uncached-logits", "logits must have shape (1, 1, 300), not (1, 300)"),
         ("NotAPair", "cached-logits-equal-uncached-logits", "it must give (logits, cache)"),
         ("Leaves", "cached-logits-equal-uncached-logits", "step raised SystemExit: 0"),
+        ("Stops", "cached-logits-equal-uncached-logits", "step raised Stop: no more"),
+        ("RaisesWordless", "cached-logits-equal-uncached-logits", "raised Wordless: (it cannot say what it is)"),
+        ("Sparse", "cached-logits-equal-uncached-logits", "logits must hold numbers in an ordinary layout"),
+        ("NoNumbers", "cached-logits-equal-uncached-logits", "logits must hold numbers in an ordinary layout"),
+        ("HalfLength", "lengths-equal-the-tokens-given", "it must give a whole number, not Tensor"),
+        ("UnlikeKeys", "past-keys-and-values-never-change", "keys_values raised ValueError"),
         ("RaisesOnce", "cached-logits-equal-uncached-logits", "step raised RuntimeError: only once"),
         ("OddLength", "lengths-equal-the-tokens-given", "it must give a whole number, not str"),
         ("FlatKeys", "past-keys-and-values-never-change", "it must give two tensors, each batch n_kv_head seq"),
@@ -241,7 +301,7 @@ def test_odd_answers_are_the_decoders_fault(mine: Path, name: str, law: str, rea
     assert reason in result.reason
 
 
-@pytest.mark.parametrize("name", ["HasLayers", "Padded", "BlockOf3", "OneRow"])
+@pytest.mark.parametrize("name", ["HasLayers", "Padded", "BlockOf3", "OneRow", "AnswersInOneBuffer"])
 def test_a_right_decoder_of_an_unusual_kind_breaks_no_law(mine: Path, name: str) -> None:
     (target,) = resolve(f"{mine}:{name}", BENCH)
     outcomes = [search(law, target, Effort(examples=24)) for law in list(laws().values())[::3]]
@@ -271,8 +331,13 @@ def test_a_wrong_decoder_breaks_a_law(mine: Path, name: str, law: str) -> None:
         ("CONFIG", "is a GPTConfig; a target is a factory"),
         ("Sizeless", "gives a module without `vocab_size`"),
         ("Dukc", "did you mean Duck"),
+        ("stops", r"stops\(\) raised Stop: no more"),
+        ("ManyRows", r"`max_batch` is str '4', which it cannot be"),
+        ("NoRows", r"`max_batch` is int 0, which it cannot be"),
+        ("Allocates", r"`preallocates` is Tensor"),
+        ("MoodyFork", r"reading `fork` of the decoder raised RuntimeError: not today"),
         ("leave", r"leave\(\) raised SystemExit: 0"),
-        ("Whole", r"logits must be floating-point numbers, not torch.int64"),
+        ("Whole", r"logits must be floating-point numbers .*, not torch.int64"),
         ("NoVocabulary", r"`vocab_size` is 0; it must be a whole number of at least 1"),
         ("WordyBlock", r"`block_size` is 'long'"),
         ("Moody", r"reading `vocab_size` raised RuntimeError: not today"),
