@@ -278,7 +278,7 @@ def conclude(
         status, reasons = Status.UNDECIDED, [watch.out_of_reach]
     elif max(decoder.lens.bound for decoder in target.decoders()) > BLIND:
         status = Status.UNDECIDED
-    elif missing and watch.cut_short:
+    elif missing and (watch.cut_short or watch.only is not None):
         status, reasons = Status.CUT_SHORT, [f"out of time before it met: {missing}"]
     elif missing:
         status, reasons = Status.VACUOUS, [f"never met: {missing}"]

@@ -14,7 +14,7 @@ from kvref.law import laws
 from kvref.operations import Extend, Start
 from kvref.rehearsal import Cost, Plan, Rehearsal, Scene, stand_in
 from kvref.schedule import Schedule
-from kvref.search import Effort, Status, explore, plan_for
+from kvref.search import Effort, Status, explore, plan_for, search
 from kvref.targets import OneDecoder
 from kvref.targets.reference import StaticDecoder
 from kvref.tests.helpers import BENCH, tiny
@@ -73,6 +73,14 @@ def test_a_rehearsal_ends_in_time_with_what_it_has() -> None:
     explore(some, HEALTHY, Effort(examples=24))
     assert len(some.scenes) == 3
     assert some.plan().needed
+
+
+def test_a_case_that_was_not_among_the_chosen_schedules_is_out_of_time_and_not_vacuous() -> None:
+    law = laws()["crop-equals-never-having-appended"]
+    scene = Scene(Schedule((Start(),)), frozenset(), 1e-3)
+    outcome = search(law, HEALTHY, Effort(examples=5, max_seconds=AMPLE), plan=Plan((scene,), (), 1.0))
+    assert outcome.status is Status.CUT_SHORT
+    assert outcome.reason.startswith("out of time before it met: ")
 
 
 def test_rehearsals_leave_most_of_the_time_to_the_searches(monkeypatch: pytest.MonkeyPatch) -> None:
