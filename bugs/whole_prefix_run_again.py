@@ -10,7 +10,7 @@ from kvref.targets.reference import GrowingDecoder
 
 
 class WholePrefixRunAgain(GrowingDecoder):
-    """Each call runs all tokens so far without a past. The logits are right, and nothing is saved."""
+    """Each call runs all tokens that were ever given, without a past. Plain decoding gives the right logits for it."""
 
     @override
     def step(self, cache: Cache, tokens: Tokens) -> tuple[Logits, Cache]:
@@ -24,7 +24,7 @@ bug = Bug(
     WholePrefixRunAgain,
     family="read",
     wrong="The past is not passed on, and each call runs the whole prefix again.",
-    trigger="any call onto a past; only a count of passes sees it",
+    trigger="any call onto a past; where nothing is cropped or reordered, only a count of passes sees it",
     witnesses=(
         "https://github.com/bigscience-workshop/petals/pull/496",
         "https://github.com/alex-hh/profam/pull/168",

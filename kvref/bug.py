@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from typing import Any
 
 from kvref.errors import BugError, one_line
 from kvref.targets.base import Bench
@@ -84,8 +85,8 @@ def read_bug(name: str) -> Bug:
         raise BugError(f"{file} cannot be imported ({one_line(error)})") from error
     if not isinstance(bug, Bug):
         raise BugError(f"{file} has no `bug`; end it with `bug = Bug(...)`, as the others do")
-    part: type = bug.part
-    if part.__module__ != name or not issubclass(part, PARTS):
+    part: Any = bug.part
+    if not isinstance(part, type) or part.__module__ != name or not issubclass(part, PARTS):
         raise BugError(f"{file}: its class must be defined there, and derive from one of the reference's")
     if len(names := overridden(part)) != 1:
         raise BugError(f"{file}: {part.__name__} must override one method, not {', '.join(names) or 'none'}")

@@ -98,7 +98,7 @@ def check(
         raise BadInput("give --text or --prompt, not both")
     if cache not in (None, "growing", "static"):
         raise BadInput(f"there is no {cache!r} cache; give growing or static")
-    laws = choose_laws(law or [])
+    laws = choose_laws(list(dict.fromkeys(law or [])))
     asked = {"device": device, "lens": lens, "text": text, "prompt": prompt, "cache": cache}
     flags = flags_of(**{name: None if value in ("auto", "tile") else value for name, value in asked.items()})
     flags += "".join(f" --dtype {name}" for name in dtype or [])
@@ -109,7 +109,7 @@ def check(
     targets = choose_targets(target, weights, bench, cache)
     if lens in MODES:
         require(lens, found)
-    whole = not (target or weights or cache or law)
+    whole = target is None and weights is None and cache is None and not law
     raise typer.Exit(run(targets, laws, Effort(examples, seed), limit, bench, whole=whole))
 
 
@@ -199,7 +199,7 @@ def run(
     report.sum(outcomes, killed, perf_counter() - begun)
     if outcomes:
         every = len(killed) == len(bugs)
-        known = recorded_strength(outcomes, effort, record(), bugs)
+        known = recorded_strength(outcomes, record(), bugs)
         report.line(str(strength_of(killed, len(laws)) if every else known))
     if stopped:
         report.line("stopped before the end; what is above was done")

@@ -110,7 +110,8 @@ class GuardedConversation:
 
     def reply(self, max_new_tokens: int, sampler: Sampler) -> list[list[int]]:
         """Tokens sampled as the answer."""
-        return self.decoder.guard("reply", lambda: self.conversation.reply(max_new_tokens, sampler))
+        said: Any = self.decoder.guard("reply", lambda: self.conversation.reply(max_new_tokens, sampler))
+        return self.decoder.require_tokens("reply", said)
 
 
 @dataclass
@@ -146,7 +147,7 @@ class Decoder:
         try:
             self.device = torch.device(getattr(implementation, "device", "cpu"))
         except (RuntimeError, TypeError) as error:
-            raise TargetError(f"{name}: `device` is no device ({str(error).splitlines()[0]})") from error
+            raise TargetError(f"{name}: `device` is no device ({one_line(error)})") from error
         self.max_batch: int | None = self.option("max_batch", lambda value: isinstance(value, int) and value >= 1)
         self.preallocates = bool(self.option("preallocates", lambda value: isinstance(value, bool)))
         self.capabilities = frozenset(c for c in Capability if offers(implementation, c))
@@ -224,7 +225,10 @@ class Decoder:
 
     def layers(self) -> list[nn.Module]:
         """The modules that each token passes once, whose first argument is `batch new ...`."""
-        return self._list("layers", self._call("layers"), nn.Module)
+        layers = self._list("layers", self._call("layers"), nn.Module)
+        if not layers:
+            raise Misshapen("layers", TypeError("it must give at least one module"))
+        return layers
 
     def crop(self, cache: Any, length: int) -> Any:
         """Keep the first `length` tokens."""
@@ -266,19 +270,19 @@ class Decoder:
     def generate(self, prompt: Tokens, max_new_tokens: int, sampler: Sampler) -> list[list[int]]:
         """Tokens that cached generation adds to the prompt, for each row: its own loop, or else kvref's."""
         if Capability.GENERATE in self.capabilities:
-            return self._call("generate", prompt, max_new_tokens, sampler)
+            return self.require_tokens("generate", self._call("generate", prompt, max_new_tokens, sampler))
         return generate_cached(self, prompt, max_new_tokens, sampler)
 
     def generate_batch(self, prompts: Sequence[Sequence[int]], max_new_tokens: int, end: int) -> list[list[int]]:
         """Tokens that greedy generation adds to prompts of different lengths: by its own loop, or else kvref's."""
-        if hasattr(self.implementation, Capability.GENERATE_BATCH):
-            return self._call("generate_batch", prompts, max_new_tokens, end)
+        if callable(attribute(self.implementation, Capability.GENERATE_BATCH)):
+            return self.require_tokens("generate_batch", self._call("generate_batch", prompts, max_new_tokens, end))
         return BatchGeneration(self, end).generate(prompts, max_new_tokens)
 
     def speculate(self, prompt: Tokens, max_new_tokens: int, propose: Propose) -> list[list[int]]:
         """Tokens that greedy speculative decoding adds to the prompt: by its own loop, or else kvref's."""
-        if hasattr(self.implementation, Capability.SPECULATE):
-            return self._call("speculate", prompt, max_new_tokens, propose)
+        if callable(attribute(self.implementation, Capability.SPECULATE)):
+            return self.require_tokens("speculate", self._call("speculate", prompt, max_new_tokens, propose))
         return Speculation(self, propose).generate(prompt, max_new_tokens)
 
     def session(self) -> Conversation:
@@ -342,6 +346,16 @@ class Decoder:
                 raise
             except BaseException as error:
                 raise DecoderRaised(name, error) from error
+
+    def require_tokens(self, call: str, answer: Any) -> list[list[int]]:
+        """Tokens for each row as lists of numbers, in whatever they came."""
+        try:
+            rows = [[(token, int(token)) for token in row] for row in answer]
+        except (TypeError, ValueError) as error:
+            raise Misshapen(call, TypeError("it must give a list of tokens for each row")) from error
+        if any(token != number for row in rows for token, number in row):
+            raise Misshapen(call, TypeError("tokens must be whole numbers"))
+        return [[number for _, number in row] for row in rows]
 
     def require_logits(self, call: str, tokens: Tokens, logits: object) -> Logits:
         """Refuse an answer that is no tensor of logits, `batch new vocab_size`, always in one floating-point dtype.

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping, MutableMapping
 from typing import TYPE_CHECKING
 
-from kvref.errors import BadInput
+from kvref.errors import BadInput, one_line
 
 if TYPE_CHECKING:
     import torch
@@ -23,8 +23,7 @@ def resolve_device(name: str) -> "torch.device":
         device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, NotImplementedError, ImportError) as error:
-        reason = str(error).splitlines()[0]
-        raise BadInput(f"device {name!r} cannot be used here ({reason}); give auto, cpu or cuda") from None
+        raise BadInput(f"device {name!r} cannot be used here ({one_line(error)}); give auto, cpu or cuda") from None
     if device.type not in ("cpu", "cuda"):
         raise BadInput(f"device {name!r} is not supported; give auto, cpu or cuda")
     return device

@@ -208,7 +208,7 @@ LARGEST = 2**31 - 1
 def read_op(data: dict[str, Any]) -> Op:
     """One operation from its JSON form. Raises `ScheduleError` for what is none."""
     name = data.pop("op", None)
-    if name not in OPS:
+    if not isinstance(name, str) or name not in OPS:
         raise ScheduleError(f"there is no operation {name!r}; there are {', '.join(OPS)}")
     kind = OPS[name]
     if unknown := data.keys() - {field.name for field in fields(kind)}:

@@ -117,14 +117,14 @@ class Rehearsal:
 
     def plan(self) -> Plan:
         """Choose what is needed: always the scene that meets most of what is missing for its price."""
-        if not self.scenes:
-            return Plan()
         needed: list[Scene] = []
         missing = set[str]().union(*(scene.cases for scene in self.scenes))
         while missing:
             best = max(self.scenes, key=lambda scene: len(scene.cases & missing) / max(scene.seconds, 1e-9))
             needed.append(best)
             missing -= best.cases
+        if not needed:
+            return Plan()  # nothing is known of what to choose
         others = sorted((scene for scene in self.scenes if scene not in needed), key=lambda scene: scene.seconds)
         return Plan(tuple(needed), tuple(others), sum(scene.seconds for scene in needed))
 

@@ -24,7 +24,7 @@ from kvref.locate import locate
 from kvref.rehearsal import Cost, Plan, Rehearsal, cost_of, stand_in
 from kvref.schedule import Schedule
 from kvref.targets import Target, Under
-from kvref.verdict import NOISES, Kind, Verdict
+from kvref.verdict import NOISES, PASSES, Kind, Verdict
 from kvref.watch import Failure, Tick, Watch
 
 SLOW_CALLS, SLOW_SECONDS = 15, 0.2
@@ -66,8 +66,9 @@ class Status(StrEnum):
 class Outcome:
     """What a search for a broken law came to.
 
-    `killed_after` counts examples up to the first failing one, `killed_seconds` the time until it failed;
-    `raised_after` counts those up to the first on which the decoder raised.
+    `killed_after` counts examples up to the first failing one, under the last lens that was tried; `raised_after` those
+    up to the first on which the decoder raised. `killed_seconds` is the time until it failed. `asked` examples were
+    asked for, under each lens.
     """
 
     law: Law
@@ -81,6 +82,7 @@ class Outcome:
     killed_after: int | None = None
     killed_seconds: float | None = None
     raised_after: int | None = None
+    asked: int = 0
 
 
 def search(law: Law, target: Target, effort: Effort, tick: Tick | None = None, plan: Plan | None = None) -> Outcome:
@@ -153,7 +155,7 @@ def next_lens(target: Target, seen_by: Target, watch: Watch, verdict: Verdict | 
         return Under(target, "fold"), f"{watch.out_of_reach}; under fold"
     if watch.out_of_reach:
         return in_float64(target, watch.out_of_reach)
-    if verdict and verdict.kind in HARMLESS:
+    if verdict and verdict.kind in PASSES:
         return in_float64(target, f"{verdict.kind}: {verdict.because}")
     return None
 
@@ -250,9 +252,6 @@ def plan_for(law: Law, target: Target, effort: Effort, cost: Cost | None, end: f
     return rehearsal.plan()
 
 
-HARMLESS = (Kind.ORDER, Kind.ROUNDING, Kind.EQUIVALENT, Kind.EXACT)
-"""Verdicts on a difference that is no fault of the cache."""
-
 BLIND = 0.01
 """Bound from which on a law that held says nothing: bugs are often smaller."""
 
@@ -268,7 +267,7 @@ def conclude(
     """Say what a search has come to."""
     status, reasons, finding = Status.HELD, list(notes), None
     missing = ", ".join(sorted(law.must_see - watch.cases))
-    if (failure := watch.smallest()) and not (verdict and verdict.kind in HARMLESS):
+    if (failure := watch.smallest()) and not (verdict and verdict.kind in PASSES):
         undecided = verdict and verdict.kind is Kind.UNDECIDABLE
         broken = Status.UNDECIDED if undecided else Status.BROKEN
         status = broken if isinstance(failure.error, LawBroken) else Status.RAISED
@@ -293,6 +292,7 @@ def conclude(
         finding=finding,
         killed_after=watch.killed_after,
         raised_after=watch.raised_after,
+        asked=effort.examples,
     )
 
 

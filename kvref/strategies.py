@@ -156,12 +156,15 @@ class Draft:
         sizes = (1, 2, 3, *seen, 1, 2, largest // 2 or 1, largest)
         return pick([size for size in sizes if size <= largest], byte)
 
-    def start(self, max_rows: int) -> None:
-        """Start a new cache; where the decoder allocates in advance, every other time with a capacity of its own."""
+    def start(self, max_rows: int, often: int = 2) -> None:
+        """Start a new cache; where the decoder allocates in advance, mostly with a capacity of its own.
+
+        One time in `often` it has the room of the whole context.
+        """
         rows, own, capacity = (self.choices.small() for _ in range(3))
         max_rows = min(max_rows, self.widest)
         limit = min(self.decoder.block_size, 2 * MAX_CHUNK)
-        fixed = self.decoder.preallocates and own % 2
+        fixed = self.decoder.preallocates and own % often
         self.add(Start(pick(range(1, max_rows + 1), rows), 1 + capacity % limit if fixed else None))
 
     def extend(self, room: int, cache: int = 0) -> None:
@@ -329,11 +332,11 @@ def twins() -> Draw:
 
 
 def overflows() -> Draw:
-    """A cache filled up to a few tokens, one attempt at more than fits, then exactly what fits."""
+    """A cache filled up to a few tokens, an attempt at more than fits, what fits, and an attempt when it is full."""
 
     def program(draft: Draft) -> None:
         choices = draft.choices
-        draft.start(2)
+        draft.start(2, often=4)
         spare = pick(range(min(4, draft.room())), choices.small())
         while room := draft.room() - spare:
             largest = room if room <= MAX_CHUNK else room - MAX_CHUNK // 2
@@ -345,6 +348,8 @@ def overflows() -> Draw:
         elif Capability.CROP in draft.decoder.capabilities:
             draft.add(Crop(pick(range(draft.state[0].length), choices.small())))
             draft.extend(draft.room())
+        if not draft.room():
+            draft.add(Overflow(draft.tokens(choices.pair(), pick((1, 1, 1, 2), choices.small()))))
 
     return drawn(program)
 

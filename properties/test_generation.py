@@ -42,7 +42,7 @@ def test_naive_and_cached_generation_give_the_same_tokens(decoder: Decoder, sche
 
 @law(
     given=prompts(NEW),
-    needs=(Capability.SPECULATE,),
+    needs=(Capability.SPECULATE, Capability.BATCH),
     must_see=("drafts accepted in part", "rows that accept different numbers of tokens"),
 )
 def test_speculation_gives_the_greedy_tokens_and_runs_what_it_drafts(decoder: Decoder, schedule: Schedule) -> None:

@@ -65,7 +65,7 @@ def test_padding_of_another_token_gives_the_same_bits(decoder: Decoder, schedule
 
 @law(
     given=ragged_prompts(NEW),
-    needs=(Capability.GENERATE_BATCH,),
+    needs=(Capability.GENERATE_BATCH, Capability.BATCH),
     must_see=("rows that end at different steps", "prompts of different lengths"),
 )
 def test_each_row_of_a_batch_generates_what_it_generates_alone(decoder: Decoder, schedule: Schedule) -> None:

@@ -125,7 +125,10 @@ class Matrix:
         head: dict[str, Any] = {name: typed(data, name, kinds, "the matrix") for name, kinds in HEAD.items()}
         head.update({name: strings(head[name], name) for name in ("bugs", "laws")})
         reference, cells = (
-            tuple(read_cell(cell, f"{name}[{number}]") for number, cell in enumerate(typed(data, name, LIST, "it")))
+            tuple(
+                read_cell(cell, f"{name}[{number}]")
+                for number, cell in enumerate(typed(data, name, LIST, "the matrix"))
+            )
             for name in ("reference", "cells")
         )
         matrix = cls(cells=cells, reference=reference, **head)
@@ -220,10 +223,12 @@ def require_places(matrix: Matrix) -> None:
     for names in (matrix.bugs, matrix.laws):
         if not names or len(set(names)) < len(names):
             raise MatrixError("a kill matrix lists bugs and laws, each once")
+    listed, known = set(matrix.bugs), set(matrix.laws)
     for cell in (*matrix.cells, *matrix.reference):
-        if cell.law not in matrix.laws or (cell in matrix.cells and cell.subject not in matrix.bugs):
+        if cell.law not in known or not (cell.subject in listed or cell in matrix.reference):
             raise MatrixError(f"a cell is about {cell.subject} and {cell.law}, which the matrix does not list")
-        if (cell.killed_after or 0) < (cell.mark is Mark.KILLED) or cell.examples < 0:
+        counted = cell.killed_after is not None and cell.killed_after >= 1
+        if counted != (cell.mark is Mark.KILLED) or cell.examples < 0:
             raise MatrixError(f"{cell.subject} is {cell.mark} under {cell.law}, after an impossible number of examples")
     if len(matrix.by_place) < len(matrix.cells):
         raise MatrixError("two cells are about the same bug and law")

@@ -107,7 +107,9 @@ def run(
     examples: Annotated[
         int | None,
         typer.Option(
-            min=1, help=f"Schedules to try for each law; else {GATE} with --gate, {WHOLE} without.", show_default=False
+            min=1,
+            help=f"Schedules to try for each law; else {GATE} with --gate or --record, {WHOLE} without.",
+            show_default=False,
         ),
     ] = None,
     seed: Seed = 0,
@@ -128,7 +130,8 @@ def run(
     bugs, laws = choose_bugs(names), [law.name for law in choose_laws(list(dict.fromkeys(law or [])))]
     if record and (gate or names or law or lens != "tile"):
         raise BadInput("--record takes the whole matrix under tile; leave out --gate, --law, --lens and names of bugs")
-    bench, effort = bench_for(device, lens), Effort(examples or (GATE if gate else WHOLE), seed, shrink=shrink)
+    usual = GATE if gate or record else WHOLE
+    bench, effort = bench_for(device, lens), Effort(examples or usual, seed, shrink=shrink)
     require_writable([path for path in (json, stryker, record) if path])
     report = MatrixReport(console(), list(bugs), laws, gate=gate)
     report.header(versions(effort))
@@ -186,15 +189,17 @@ def reliability(
     alive = [bug for bug, laws in killers.items() if not laws]
     for bug in alive:
         typer.echo(f"{bug}: no law kills it")
-    missed = False
+    missed = failed = False
     tried = {name: bug for name, bug in bugs.items() if killers[name]}
     for row in measure(tried, killers, effort, bench, seeds, workers=workers, max_seconds=max_seconds):
-        missed |= row.killed < row.seeds
+        missed |= row.killed + row.failed < row.seeds
+        failed |= row.failed > 0
         laws = row.laws[0] if len(row.laws) == 1 else f"{len(row.laws)} laws"
         typer.echo(
             f"{row.bug:44} killed with {row.killed} of {row.seeds} seeds, misses at most {row.most_missed:.1%}  {laws}"
+            + (f"; {row.failed} failed: {row.reason}" if row.failed else "")
         )
-    raise typer.Exit(1 if missed or alive else 0)
+    raise typer.Exit(1 if missed or alive else 4 if failed else 0)
 
 
 def choose_bugs(names: "Iterable[str] | None") -> "Mapping[str, Bug]":
@@ -240,7 +245,7 @@ def killers_told(matrix: "Matrix", bug: str) -> list[str]:
     """What kills a bug, in words."""
     if told := unhealthy_told(matrix.unhealthy()):
         return told
-    killed = [cell for cell in matrix.row(bug) if cell.killed_after]
+    killed = [cell for cell in matrix.row(bug) if cell.mark == "killed"]
     if not killed:
         return ["no law kills it" if not matrix.stopped else "stopped before a law killed it"]
     lines = [f"killed by {cell.law}, at example {cell.killed_after}" for cell in killed]
@@ -319,6 +324,8 @@ def save(
             failed.append(f"{path} could not be written: {error.strerror}")
     if failed:
         raise BadInput("; ".join(failed))
+    if record is not None and matrix.stopped:
+        raise BadInput(f"{record} was not written, since the matrix is not whole")
 
 
 def versions(effort: "Effort") -> str:

@@ -98,7 +98,7 @@ class Worker:
                     return said
                 self.given = perf_counter()
                 self.deadline = self.given + max_seconds
-        except (EOFError, ConnectionError):
+        except (EOFError, OSError):  # it died between two answers, or within one
             self.end(DYING)
             return self.failed(Mark.ERROR, f"the process ended: {how_ended(self.process.exitcode)}")
         if perf_counter() < self.deadline:

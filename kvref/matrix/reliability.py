@@ -18,12 +18,17 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Reliability:
-    """With how many seeds of those tried a bug was killed, by any of some laws."""
+    """With how many seeds of those tried a bug was killed, by any of some laws.
+
+    Seeds that ended otherwise than killed or missed, as in a process that died, are counted in `failed`, with a reason.
+    """
 
     bug: str
     laws: tuple[str, ...]
     seeds: int
     killed: int
+    failed: int = 0
+    reason: str = ""
 
     @property
     def most_missed(self) -> float:
@@ -47,6 +52,7 @@ class Repeats:
         self.prices = {name: {law: Price() for law in killers[name]} for name in bugs}
         self.left = dict.fromkeys(bugs, seeds)
         self.killed = dict.fromkeys(bugs, 0)
+        self.failures = {name: list[str]() for name in bugs}
         self.jobs = (
             Job(name, self.next_law(name, seed), replace(effort, seed=seed), bench, bug, judged=False)
             for name, bug in bugs.items()
@@ -72,7 +78,9 @@ class Repeats:
         price = self.prices[bug][job.law]
         price.seconds += cell.seconds
         price.kills += killed
-        if not killed and len(self.tried[bug, seed]) < len(self.killers[bug]):
+        if cell.mark in (Mark.ERROR, Mark.TIMEOUT):
+            self.failures[bug].append(cell.reason)
+        elif not killed and len(self.tried[bug, seed]) < len(self.killers[bug]):
             self.missed.append(replace(job, law=self.next_law(bug, seed)))
             return
         del self.tried[bug, seed]
@@ -111,7 +119,9 @@ def reliability(
     plan = Repeats(bugs, killers, effort, bench, seeds)
     for job, _ in work(plan, workers or cores(), max_seconds or seconds_for(effort)):
         if not plan.left[job.subject]:
-            yield Reliability(job.subject, tuple(killers[job.subject]), seeds, plan.killed[job.subject])
+            name, failures = job.subject, plan.failures[job.subject]
+            laws, reason = tuple(killers[name]), failures[0] if failures else ""
+            yield Reliability(name, laws, seeds, plan.killed[name], len(failures), reason)
 
 
 def upper_bound(misses: int, trials: int, confidence: float = CONFIDENCE) -> float:

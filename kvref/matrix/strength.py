@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from kvref.matrix.gate import Kill
 from kvref.matrix.record import Record
 from kvref.operations import count
-from kvref.search import Effort, Outcome, Status
+from kvref.search import Outcome, Status
 
 NAMED = 5
 """Bugs that are named."""
@@ -43,21 +43,21 @@ def strength_of(kills: Sequence[Kill], laws: int) -> Strength:
     return Strength(laws, len(kills) - len(alive), alive, "measured now")
 
 
-def recorded_strength(outcomes: Sequence[Outcome], effort: Effort, kept: Record, bugs: Collection[str]) -> Strength:
+def recorded_strength(outcomes: Sequence[Outcome], kept: Record, bugs: Collection[str]) -> Strength:
     """Look up what the laws that were tried kill in the reference, each with as many examples."""
     tried = dict[str, int]()
     for outcome in outcomes:
         name = outcome.law.name
-        if outcome.status not in (Status.SKIPPED, Status.UNDECIDED):
-            tried[name] = max(tried.get(name, 0), drawn(outcome, effort))
+        if outcome.status not in (Status.SKIPPED, Status.UNDECIDED, Status.RAISED):
+            tried[name] = max(tried.get(name, 0), drawn(outcome))
     alive = kept.alive(tried)
     unmeasured = tuple(bug for bug in bugs if bug not in kept.kills)
     return Strength(len(tried), len(kept.kills) - len(alive), tuple(alive), known(kept, tried), unmeasured)
 
 
-def drawn(outcome: Outcome, effort: Effort) -> int:
+def drawn(outcome: Outcome) -> int:
     """Examples of a search, with those that it would have drawn had nothing been found."""
-    return effort.examples if outcome.finding else min(outcome.examples, effort.examples)
+    return outcome.asked if outcome.finding else min(outcome.examples, outcome.asked)
 
 
 def known(kept: Record, tried: Mapping[str, int]) -> str:

@@ -107,6 +107,7 @@ about = dict(family="eviction", wrong="It is.", trigger="any", witnesses=(), hin
         ("", r"has no `bug`; end it with `bug = Bug\(...\)`"),
         ("bug = 3", "has no `bug`"),
         ("bug = Bug(Mine, **about)", "Mine must override one method, not crop, fork"),
+        ("bug = Bug(Mine(), **about)", "its class must be defined there"),
         ("bug = Bug(GrowingCache, **about)", "its class must be defined there"),
         ("bug = Bug(Alone, **about)", "derive from one of the reference's"),
     ],

@@ -11,11 +11,12 @@ import torch
 
 from kvref import cli
 from kvref.errors import BadInput
+from kvref.gpt2 import GPTConfig
 from kvref.law import Law
 from kvref.matrix import record
 from kvref.search import Outcome
 from kvref.tests.helpers import tiny
-from kvref.weights import save
+from kvref.weights import loud, save
 
 TINY_RUN = ["--examples", "5", "--law", "cached-logits-equal-uncached-logits", "--cache", "growing"]
 
@@ -79,11 +80,20 @@ def test_a_law_that_never_met_its_case_exits_with_4(kvref) -> None:
     assert "vacuous" in out
 
 
-def test_a_checkpoint_with_prompts_from_a_file(kvref, tmp_path: Path) -> None:
+def test_a_checkpoint_of_too_few_tokens_for_the_prompts_is_refused(kvref, tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("A cache is allowed because the model is causal. " * 3)
     code, out, _ = kvref("check", "--weights", checkpoint(tmp_path), "--text", str(text), *TINY_RUN)
-    assert code == 2 or "held" in out
+    assert code == 2, out
+
+
+def test_a_checkpoint_that_takes_bytes_with_prompts_from_a_file(kvref, tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("A cache is allowed because the model is causal. " * 3)
+    save(loud(GPTConfig(block_size=16, vocab_size=257, n_layer=1, n_head=2, n_embd=8)), tmp_path / "bytes")
+    code, out, _ = kvref("check", "--weights", str(tmp_path / "bytes"), "--text", str(text), *TINY_RUN)
+    assert code == 0
+    assert "held" in out
 
 
 def checkpoint(directory: Path) -> str:

@@ -45,8 +45,8 @@ def test_bugs_that_no_law_is_listed_for_are_killed_by_one() -> None:
         assert any(status is Status.BROKEN for status in statuses), name
 
 
-def test_a_cache_that_runs_the_prefix_again_is_right_in_every_logit() -> None:
-    """Only a count can see this one."""
+def test_plain_decoding_that_runs_the_prefix_again_is_right_in_every_logit() -> None:
+    """Only a count can see it there."""
     outcome = try_law("cached-logits-equal-uncached-logits", "whole-prefix-run-again")
     assert outcome.status is Status.HELD
 

@@ -4,6 +4,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -240,18 +241,26 @@ def test_what_is_on_record_can_be_seen_again(bug: str) -> None:
 
 def outcome(law: str, status: Status, examples: int) -> Outcome:
     """What came of a law, by name."""
-    return Outcome(laws()[law], "mine", status, examples)
+    return Outcome(laws()[law], "mine", status, examples, asked=60)
 
 
 def test_the_strength_of_a_check_counts_what_its_laws_kill() -> None:
     kept = Record("torch 2.13.0", 60, 0, {"one": {LOGITS: 3}, "two": {LOGITS: 20, QUERIES: 4}, "three": {}})
     outcomes = [outcome(LOGITS, Status.HELD, 8), outcome(QUERIES, Status.SKIPPED, 0)]
-    assert str(recorded_strength(outcomes, Effort(), kept, ["one", "new", "two", "three"])) == (
+    assert str(recorded_strength(outcomes, kept, ["one", "new", "two", "three"])) == (
         "strength: 1 law kills 1 of 3 catalogued bugs, measured in the reference with torch 2.13.0, seed 0, "
         "up to 8 examples; alive: two, three; not measured yet: new"
     )
     outcomes = [outcome(LOGITS, Status.HELD, 200), outcome(QUERIES, Status.UNDECIDED, 60)]
-    assert recorded_strength(outcomes, Effort(), kept, []).alive == ("three",)
+    assert recorded_strength(outcomes, kept, []).alive == ("three",)
+
+
+def test_a_finding_counts_what_would_have_been_drawn_and_a_crash_counts_nothing() -> None:
+    kept = Record("torch 2.13.0", 60, 0, {"one": {LOGITS: 30}, "two": {QUERIES: 4}})
+    found = replace(outcome(LOGITS, Status.BROKEN, 2), finding=cast("Any", object()))
+    crashed = outcome(QUERIES, Status.RAISED, 60)
+    assert recorded_strength([found, crashed], kept, []).alive == ("two",)
+    assert recorded_strength([replace(found, asked=24)], kept, []).alive == ("one", "two")
 
 
 def test_survivors_beyond_a_few_are_counted() -> None:

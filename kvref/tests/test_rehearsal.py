@@ -56,6 +56,12 @@ def test_a_planned_search_finds_and_shrinks_what_is_wrong() -> None:
     assert outcome.finding.schedule == Schedule((Start(1), *[Extend(((0,),))] * 2))
 
 
+def test_a_rehearsal_that_met_no_case_leaves_the_choice_to_the_search() -> None:
+    met_nothing = Rehearsal(laws()["crop-equals-never-having-appended"], stand_in(HEALTHY.decoder), COST)
+    met_nothing.scenes = [Scene(Schedule((Start(),)), frozenset(), 1e-3)]
+    assert met_nothing.plan() == Plan()
+
+
 def test_more_time_buys_more_schedules_cheapest_first() -> None:
     scenes = [Scene(Schedule((Start(rows),)), frozenset(), float(rows)) for rows in (1, 2, 3)]
     plan = Plan((scenes[0],), (scenes[1], scenes[2]), 1.0)

@@ -161,6 +161,7 @@ def test_the_impossible_is_refused_with_its_step(ops: tuple[Op, ...], message: s
         ('{"schema": 1, "ops": 3}', "it must be"),
         ('{"schema": 1, "ops": [3]}', "operation 1 is 3; it must be an object"),
         ('{"schema": 1, "ops": [{"rows": 1}]}', "there is no operation None"),
+        ('{"schema": 1, "ops": [{"op": {}}]}', "there is no operation {}"),
         ('{"schema": 1, "ops": [{"op": "crop"}]}', "operation 'crop' needs length"),
         ('{"schema": 1, "ops": [{"op": "start", "rows": true}]}', "'rows' is True"),
         ('{"schema": 1, "ops": [{"op": "start", "rows": 10000000000000}]}', "at most 2147483647"),
