@@ -11,6 +11,8 @@ from kvref.finding import Divergence, LawBroken, measuring
 from kvref.law import Law
 from kvref.lens import NATIVE, Lens, relative_gap
 from kvref.promote import promoted
+from kvref.protocol import Tokens
+from kvref.scaling import same_bits
 from kvref.schedule import Schedule
 from kvref.verdict import NOISES, Evidence, Kind, Verdict, decide, enough
 
@@ -78,6 +80,8 @@ def judge(question: Question) -> Verdict:
     """Say whether it is rounding, the order of the keys, another expression, a cache of low precision, or a bug."""
     if question.replayed(question.decoder) is not Replay.BROKEN:
         return Verdict(Kind.BUG, "the same schedule breaks the law once and not again: something else decides", "what")
+    if question.decoder.lens.exact and not repeats(question.decoder):
+        return Verdict(Kind.BUG, "the same uncached pass gives other bits when it is run again: chance decides", "what")
     if question.divergence.copied and question.decoder.lens.exact:
         because = "what is only copied, or comes of the same calls, has other bits, which no rounding does"
         return Verdict(Kind.BUG, because, "nothing")
@@ -133,14 +137,28 @@ def judge_count(question: Question) -> Verdict:
     return Verdict(Kind.UNDECIDABLE, "it cannot be tried under any other lens", "anything")
 
 
+def repeats(decoder: Decoder) -> bool:
+    """Whether an uncached pass gives the same bits twice; so it is taken to be where the decoder raises."""
+    try:
+        tokens = sample(decoder)
+        return same_bits(decoder.full(tokens), decoder.full(tokens))
+    except DecoderRaised:
+        return True
+
+
+def sample(decoder: Decoder) -> Tokens:
+    """A sequence for a decoder, always the same."""
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randint(decoder.vocab_size, (1, min(decoder.block_size, LONGEST)), generator=generator)
+    return tokens.to(decoder.device)
+
+
 def noise(decoder: Decoder) -> float:
     """How much the logits of a sequence change by what comes behind it, without a cache: the largest relative gap.
 
     Raises `DecoderRaised` when the decoder does.
     """
-    generator = torch.Generator().manual_seed(0)
-    tokens = torch.randint(decoder.vocab_size, (1, min(decoder.block_size, LONGEST)), generator=generator)
-    tokens = tokens.to(decoder.device)
+    tokens = sample(decoder)
     whole = decoder.full(tokens)
     return max((relative_gap(decoder.full(tokens[:, :n]), whole[:, :n]) for n in range(1, tokens.size(1))), default=0.0)
 

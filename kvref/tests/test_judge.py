@@ -270,3 +270,11 @@ def test_where_float64_cannot_be_had_noise_decides(
     outcome = tried(made_of(Insists, cache, dtype))
     assert outcome.status is status, outcome.finding
     assert said in outcome.reason
+
+
+def test_a_decoder_in_which_chance_decides_is_a_bug_whatever_the_size() -> None:
+    outcome = search(laws()[EQUAL], catalogue()["dropout-left-on"].target(Bench()), Effort(examples=10))
+    assert outcome.status is Status.BROKEN
+    assert outcome.finding is not None
+    assert outcome.finding.verdict is not None
+    assert outcome.finding.verdict.because.endswith("chance decides")
