@@ -286,6 +286,13 @@ def test_a_seed_misses_only_where_every_law_does() -> None:
     assert (plan.left, plan.killed) == ({"stale-cache": 0}, {"stale-cache": 1})
 
 
+def test_a_seed_that_could_not_be_tried_is_no_miss() -> None:
+    bugs = {"Leaves": PLANTED["Leaves"]}
+    (row,) = reliability(bugs, {"Leaves": [LOGITS, QUERIES]}, EFFORT, BENCH, 2, workers=1)
+    assert (row.seeds, row.killed, row.failed) == (2, 0, 2)
+    assert row.reason == "the process ended: exit code 7"
+
+
 def test_reliability_counts_seeds() -> None:
     bugs = {"stale-cache": catalogue()["stale-cache"]}
     assert list(reliability(bugs, {"stale-cache": [LOGITS]}, EFFORT, BENCH, 3, workers=1)) == [

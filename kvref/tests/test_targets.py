@@ -195,6 +195,23 @@ class ForgetsTheFourth(Duck):
         from kvref.generate import generate_cached
         return [row[:3] + [0] * (new - 3) for row in generate_cached(self, prompt, new, sampler)]
 
+class GivesATensor(Duck):
+    def generate(self, prompt, new, sampler):
+        from kvref.generate import generate_cached
+        return torch.tensor(generate_cached(self, prompt, new, sampler)).view(len(prompt), -1)
+
+class GivesWords(Duck):
+    def generate(self, prompt, new, sampler): return [["the"] * new for _ in prompt]
+
+class GivesHalves(Duck):
+    def generate(self, prompt, new, sampler): return [[0.5] * new for _ in prompt]
+
+class GivesNothing(Duck):
+    def speculate(self, prompt, new, propose): return None
+
+class NoModules(Duck):
+    def layers(self): return []
+
 class Nowhere(Duck):
     device = "nonsense"
 
@@ -285,6 +302,18 @@ def test_a_buffer_of_a_derived_model_keeps_what_it_was_given(mine: Path) -> None
         ("NoNumbers", "cached-logits-equal-uncached-logits", "logits must hold numbers in an ordinary layout"),
         ("HalfLength", "lengths-equal-the-tokens-given", "it must give a whole number, not Tensor"),
         ("UnlikeKeys", "past-keys-and-values-never-change", "keys_values raised ValueError"),
+        (
+            "GivesWords",
+            "naive-and-cached-generation-give-the-same-tokens",
+            "it must give a list of tokens for each row",
+        ),
+        ("GivesHalves", "naive-and-cached-generation-give-the-same-tokens", "tokens must be whole numbers"),
+        (
+            "GivesNothing",
+            "speculation-gives-the-greedy-tokens-and-runs-what-it-drafts",
+            "it must give a list of tokens for each row",
+        ),
+        ("NoModules", "every-token-passes-every-layer-once", "it must give at least one module"),
         ("RaisesOnce", "cached-logits-equal-uncached-logits", "step raised RuntimeError: only once"),
         ("OddLength", "lengths-equal-the-tokens-given", "it must give a whole number, not str"),
         ("FlatKeys", "past-keys-and-values-never-change", "it must give two tensors, each batch n_kv_head seq"),
@@ -299,6 +328,10 @@ def test_odd_answers_are_the_decoders_fault(mine: Path, name: str, law: str, rea
     result = search(laws()[law], target, Effort(examples=10))
     assert result.status is Status.RAISED
     assert reason in result.reason
+
+
+def test_tokens_may_come_in_a_tensor(mine: Path) -> None:
+    assert outcome(mine, "GivesATensor", "naive-and-cached-generation-give-the-same-tokens") is Status.HELD
 
 
 @pytest.mark.parametrize("name", ["HasLayers", "Padded", "BlockOf3", "OneRow", "AnswersInOneBuffer"])
