@@ -6,8 +6,9 @@ from time import perf_counter
 
 from kvref.law import Law
 from kvref.matrix.gate import Kill
+from kvref.plan import plan_for, slow_cost
 from kvref.rehearsal import Plan
-from kvref.search import Effort, Outcome, Status, plan_for, search, slow_cost
+from kvref.search import Effort, Outcome, Status, search
 from kvref.targets import Target
 
 Tick = Callable[[str, int], None]

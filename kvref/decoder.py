@@ -2,10 +2,12 @@
 
 Any object with the two sizes and three methods of `Implementation` can be tested; nothing of kvref need be imported.
 What else its cache can do is a *capability*: one more method, of the name and form given in `Capability`. A law that
-needs a capability which the decoder lacks is skipped, visibly.
+needs a capability which the decoder lacks is skipped, visibly. Two more ways to say no are never taken for a fault: the
+attribute `refuses` gives a reason for a capability that is lacking, and such a method may raise `NotImplementedError`
+where it cannot do what it is asked for this time.
 """
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
@@ -13,16 +15,18 @@ from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 from time import perf_counter
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from kvref import answers
+from kvref.answers import DecoderRaised, Misshapen, OutOfReach, Refused
 from kvref.cache import Rows
 from kvref.errors import NotInterceptable, RangeExceeded, TargetError, one_line
 from kvref.generate import BatchGeneration, Session, generate_cached
-from kvref.lens import DTYPES, NATIVE, Lens
+from kvref.lens import NATIVE, Lens
 from kvref.protocol import Conversation, Implementation, Logits, Sampler, Tokens
 from kvref.speculate import Propose, Speculation
 
@@ -32,10 +36,12 @@ T = TypeVar("T")
 class Capability(StrEnum):
     """What a decoder may offer beyond `Implementation`: a method of this name, in the form that `Decoder` shows.
 
-    `batch` alone is no method: every decoder offers batches, unless its `max_batch` is 1.
+    Two are no methods, and are offered unless refused. `batch`: several rows at once, unless `max_batch` is 1.
+    `atomic`: a pass that raises leaves the cache as it was.
     """
 
     BATCH = "batch"
+    ATOMIC = "atomic"
 
     LENGTH = "length"
     LENGTHS = "lengths"
@@ -77,24 +83,6 @@ SIZES: dict[Capability, tuple[str, ...]] = {
 """Sizes that an implementation has to declare for what it offers."""
 
 
-class DecoderRaised(Exception):
-    """The decoder under test raised where it should have answered. The cause is its own exception."""
-
-    def __init__(self, call: str, error: BaseException) -> None:
-        super().__init__(f"{call} raised {one_line(error)}")
-        self.call = call
-        self.error = error
-        self.step: int | None = None
-
-
-class OutOfReach(DecoderRaised):
-    """The lens cannot be used on this decoder; the cause says why. It says nothing about the decoder."""
-
-
-class Misshapen(DecoderRaised):
-    """The decoder answered, with something that is no tensor of logits."""
-
-
 class GuardedConversation:
     """A conversation of the decoder under test, each call of which is guarded as the decoder's own are."""
 
@@ -111,7 +99,7 @@ class GuardedConversation:
     def reply(self, max_new_tokens: int, sampler: Sampler) -> list[list[int]]:
         """Tokens sampled as the answer."""
         said: Any = self.decoder.guard("reply", lambda: self.conversation.reply(max_new_tokens, sampler))
-        return self.decoder.require_tokens("reply", said)
+        return answers.tokens("reply", said)
 
 
 @dataclass
@@ -150,7 +138,8 @@ class Decoder:
             raise TargetError(f"{name}: `device` is no device ({one_line(error)})") from error
         self.max_batch: int | None = self.option("max_batch", lambda value: isinstance(value, int) and value >= 1)
         self.preallocates = bool(self.option("preallocates", lambda value: isinstance(value, bool)))
-        self.capabilities = frozenset(c for c in Capability if offers(implementation, c))
+        self.refuses = refusals(implementation)
+        self.capabilities = frozenset(c for c in Capability if c not in self.refuses and offers(implementation, c))
         for needed in {size for capability in self.capabilities for size in SIZES.get(capability, ())}:
             self.size(needed)
         self.meter = Meter()
@@ -174,7 +163,7 @@ class Decoder:
 
     def step(self, cache: Any, tokens: Tokens) -> tuple[Logits, Any]:
         """Logits of every new token, and the handle of the cache with these tokens in it."""
-        logits, cache = self._pair("step", self._call("step", cache, tokens))
+        logits, cache = answers.pair("step", self._call("step", cache, tokens))
         return self.require_logits("step", tokens, logits), cache
 
     def prefill(self, cache: Any, tokens: Tokens, padding: Sequence[int]) -> tuple[Logits, Any]:
@@ -183,7 +172,7 @@ class Decoder:
         Logits of padding say nothing, and come out as zeros.
         """
         answer = self._call("prefill", cache, tokens, list(padding))
-        logits, cache = self._pair("prefill", answer)
+        logits, cache = answers.pair("prefill", answer)
         columns = torch.arange(tokens.size(1), device=tokens.device)
         hidden = columns < torch.tensor(list(padding), device=tokens.device)[:, None]
         logits = self.require_logits("prefill", tokens, logits)
@@ -195,37 +184,28 @@ class Decoder:
 
     def length(self, cache: Any) -> int:
         """Tokens in the cache."""
-        return self._number("length", self._call("length", cache))
+        return answers.number("length", self._call("length", cache))
 
     def lengths(self, cache: Any) -> list[int]:
         """Tokens in each row of the cache; nothing while it is empty and has no rows yet."""
-        return [
-            self._number("lengths", length) for length in self._list("lengths", self._call("lengths", cache), object)
-        ]
+        lengths = answers.list_of("lengths", self._call("lengths", cache), object)
+        return [answers.number("lengths", length) for length in lengths]
 
     def keys_values(self, cache: Any, layer: int) -> tuple[Rows, Rows]:
         """Keys and values of the cached tokens in one layer; `n_layer` says how many layers there are."""
-        pair: Any = self._call("keys_values", cache, layer)
-        parts = cast("list[Any]", pair) if isinstance(pair, tuple | list) else []
-        if [getattr(part, "ndim", None) for part in parts] != [4, 4]:
-            raise Misshapen("keys_values", TypeError("it must give two tensors, each batch n_kv_head seq head_dim"))
-        try:
-            keys, values = (torch.as_tensor(part) for part in parts)
-        except (TypeError, ValueError) as error:
-            raise Misshapen("keys_values", error) from error
-        return keys, values
+        return answers.keys_values("keys_values", self._call("keys_values", cache, layer))
 
     def bytes(self, cache: Any) -> int:
         """Memory that the cache holds. `n_kv_head`, `head_dim` and `dtype` say what it has to be."""
-        return self._number("bytes", self._call("bytes", cache))
+        return answers.number("bytes", self._call("bytes", cache))
 
     def tensors(self, cache: Any) -> list[Tensor]:
         """Every tensor that the cache keeps alive."""
-        return self._list("tensors", self._call("tensors", cache), Tensor)
+        return answers.list_of("tensors", self._call("tensors", cache), Tensor)
 
     def layers(self) -> list[nn.Module]:
         """The modules that each token passes once, whose first argument is `batch new ...`."""
-        layers = self._list("layers", self._call("layers"), nn.Module)
+        layers = answers.list_of("layers", self._call("layers"), nn.Module)
         if not layers:
             raise Misshapen("layers", TypeError("it must give at least one module"))
         return layers
@@ -240,7 +220,7 @@ class Decoder:
 
     def refill(self, cache: Any, row: int, tokens: Tokens) -> tuple[Logits, Any]:
         """Give a row to another request: logits of its first tokens, `1 new vocab_size`, and the handle."""
-        logits, cache = self._pair("refill", self._call("refill", cache, row, tokens))
+        logits, cache = answers.pair("refill", self._call("refill", cache, row, tokens))
         return self.require_logits("refill", tokens, logits), cache
 
     def save(self, cache: Any, path: Path) -> None:
@@ -270,19 +250,19 @@ class Decoder:
     def generate(self, prompt: Tokens, max_new_tokens: int, sampler: Sampler) -> list[list[int]]:
         """Tokens that cached generation adds to the prompt, for each row: its own loop, or else kvref's."""
         if Capability.GENERATE in self.capabilities:
-            return self.require_tokens("generate", self._call("generate", prompt, max_new_tokens, sampler))
+            return answers.tokens("generate", self._call("generate", prompt, max_new_tokens, sampler))
         return generate_cached(self, prompt, max_new_tokens, sampler)
 
     def generate_batch(self, prompts: Sequence[Sequence[int]], max_new_tokens: int, end: int) -> list[list[int]]:
         """Tokens that greedy generation adds to prompts of different lengths: by its own loop, or else kvref's."""
         if callable(attribute(self.implementation, Capability.GENERATE_BATCH)):
-            return self.require_tokens("generate_batch", self._call("generate_batch", prompts, max_new_tokens, end))
+            return answers.tokens("generate_batch", self._call("generate_batch", prompts, max_new_tokens, end))
         return BatchGeneration(self, end).generate(prompts, max_new_tokens)
 
     def speculate(self, prompt: Tokens, max_new_tokens: int, propose: Propose) -> list[list[int]]:
         """Tokens that greedy speculative decoding adds to the prompt: by its own loop, or else kvref's."""
         if callable(attribute(self.implementation, Capability.SPECULATE)):
-            return self.require_tokens("speculate", self._call("speculate", prompt, max_new_tokens, propose))
+            return answers.tokens("speculate", self._call("speculate", prompt, max_new_tokens, propose))
         return Speculation(self, propose).generate(prompt, max_new_tokens)
 
     def session(self) -> Conversation:
@@ -344,59 +324,18 @@ class Decoder:
                 raise OutOfReach(name, error) from error
             except KeyboardInterrupt:
                 raise
+            except NotImplementedError as error:
+                raise (DecoderRaised if name in ("full", "start", "step") else Refused)(name, error) from error
             except BaseException as error:
                 raise DecoderRaised(name, error) from error
 
-    def require_tokens(self, call: str, answer: Any) -> list[list[int]]:
-        """Tokens for each row as lists of numbers, in whatever they came."""
-        try:
-            rows = [[(token, int(token)) for token in row] for row in answer]
-        except (TypeError, ValueError) as error:
-            raise Misshapen(call, TypeError("it must give a list of tokens for each row")) from error
-        if any(token != number for row in rows for token, number in row):
-            raise Misshapen(call, TypeError("tokens must be whole numbers"))
-        return [[number for _, number in row] for row in rows]
-
     def require_logits(self, call: str, tokens: Tokens, logits: object) -> Logits:
-        """Refuse an answer that is no tensor of logits, `batch new vocab_size`, always in one floating-point dtype.
-
-        What comes back is a copy: a decoder may answer with a view of a buffer that its next call writes over.
-        """
+        """Logits of these tokens, always in one dtype; see `answers.logits`."""
         self.meter.calls += 1
         self.meter.tokens += tokens.numel()
-        want = (*tokens.shape, self.vocab_size)
-        if not isinstance(logits, Tensor):
-            raise Misshapen(call, TypeError(f"logits must be a tensor, not {type(logits).__name__}"))
-        if logits.shape != want:
-            raise Misshapen(call, TypeError(f"logits must have shape {want}, not {tuple(logits.shape)}"))
-        if logits.dtype not in DTYPES.values():
-            raise Misshapen(
-                call, TypeError(f"logits must be floating-point numbers ({', '.join(DTYPES)}), not {logits.dtype}")
-            )
-        if logits.is_meta or logits.layout is not torch.strided:
-            raise Misshapen(call, TypeError("logits must hold numbers in an ordinary layout, not meta or sparse"))
-        self.logits_dtype = self.logits_dtype or logits.dtype
-        if logits.dtype != self.logits_dtype:
-            raise Misshapen(call, TypeError(f"logits must be {self.logits_dtype} as before, not {logits.dtype}"))
-        return logits.clone()
-
-    def _pair(self, call: str, answer: Any) -> list[Any]:
-        if not isinstance(answer, tuple | list) or len(cast("list[Any]", answer)) != 2:
-            raise Misshapen(call, TypeError("it must give (logits, cache)"))
-        return cast("list[Any]", answer)
-
-    def _number(self, call: str, answer: Any) -> int:
-        whole = isinstance(answer, Tensor) and answer.numel() == 1 and float(answer).is_integer()
-        if isinstance(answer, int) or whole:
-            return int(answer)
-        raise Misshapen(call, TypeError(f"it must give a whole number, not {type(answer).__name__}"))
-
-    def _list(self, call: str, answer: Any, kind: type[T]) -> list[T]:
-        if isinstance(answer, Iterable):
-            parts = list(cast("Iterable[Any]", answer))
-            if all(isinstance(part, kind) for part in parts):
-                return parts
-        raise Misshapen(call, TypeError(f"it must give a list of {kind.__name__}s"))
+        checked = answers.logits(call, logits, (*tokens.shape, self.vocab_size), self.logits_dtype)
+        self.logits_dtype = checked.dtype
+        return checked
 
     def _call(self, name: str, *args: Any) -> Any:
         return self.guard(name, getattr(self.implementation, name), *args)
@@ -420,10 +359,24 @@ def attribute(implementation: Implementation, name: str) -> Any:
         raise TargetError(f"reading `{name}` of the decoder raised {one_line(error)}") from error
 
 
+def refusals(implementation: Implementation) -> dict[Capability, str]:
+    """Why an implementation offers no more, as far as it says. Raises `TargetError` for a capability that is none."""
+    stated: Any = attribute(implementation, "refuses")
+    if stated is None:
+        return {}
+    try:
+        return {Capability(name): str(reason) for name, reason in dict(stated).items()}
+    except (TypeError, ValueError) as error:
+        names = ", ".join(Capability)
+        raise TargetError(f"`refuses` gives a reason for each capability, of {names} ({one_line(error)})") from error
+
+
 def offers(implementation: Implementation, capability: Capability) -> bool:
     """Whether an implementation has what a capability asks for; a submodule of that name is not a method."""
     if capability is Capability.BATCH:
         return getattr(implementation, "max_batch", None) != 1
+    if capability is Capability.ATOMIC:
+        return True
     own = attribute(implementation, capability)
     if capability in BUILT_OF and not callable(own):
         return all(offers(implementation, part) for part in BUILT_OF[capability])

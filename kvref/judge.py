@@ -6,7 +6,8 @@ from math import isfinite
 
 import torch
 
-from kvref.decoder import Decoder, DecoderRaised
+from kvref.answers import DecoderRaised
+from kvref.decoder import Decoder
 from kvref.finding import Divergence, LawBroken, measuring
 from kvref.law import Law
 from kvref.lens import NATIVE, Lens, relative_gap

@@ -5,11 +5,12 @@ decoder has to offer is `needs`; and `must_see` names the cases that the law exi
 with `saw`, behind the check, so that a law which never met its case is an error and not a pass.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from kvref.decoder import Capability, Decoder
@@ -43,10 +44,11 @@ class Law:
         """The law in words: the first paragraph of its docstring."""
         return " ".join((self.check.__doc__ or "").strip().split("\n\n")[0].split())
 
-    def lacks(self, offered: frozenset[Capability]) -> str:
-        """What a decoder lacks for this law, in words; nothing if it can be tried."""
+    def lacks(self, offered: frozenset[Capability], refused: Mapping[Capability, str] = MappingProxyType({})) -> str:
+        """What a decoder lacks for this law, in words, and why if it says so; nothing if it can be tried."""
         if missing := sorted(self.needs - offered):
-            return f"the target offers no {', no '.join(missing)}"
+            reasons = "; ".join(dict.fromkeys(refused[name] for name in missing if name in refused))
+            return f"the target offers no {', no '.join(missing)}" + (f" ({reasons})" if reasons else "")
         if self.needs_one_of and not self.needs_one_of & offered:
             return f"the target offers none of {', '.join(sorted(self.needs_one_of))}"
         return ""
@@ -75,7 +77,8 @@ def law(
         this = Law(check, given, frozenset(needs), frozenset(needs_one_of), frozenset(must_see))
 
         def test(target: "Target", effort: "Effort") -> None:
-            from kvref.search import require_held, search
+            from kvref.pytest_plugin import require_held
+            from kvref.search import search
 
             __tracebackhide__ = True
             require_held(search(this, target, effort))

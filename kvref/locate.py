@@ -3,7 +3,8 @@
 from dataclasses import replace
 from itertools import islice
 
-from kvref.decoder import Capability, Decoder, DecoderRaised
+from kvref.answers import DecoderRaised
+from kvref.decoder import Capability, Decoder
 from kvref.finding import LawBroken, expect_keys_values
 from kvref.operations import Row
 from kvref.schedule import Schedule

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from kvref.search import Effort
+    from kvref.search import Effort, Outcome
     from kvref.targets import Bench, Target
 
 
@@ -75,3 +75,19 @@ def effort(request: pytest.FixtureRequest) -> "Effort":
     from kvref.search import Effort
 
     return Effort(option(request.config, "examples"), option(request.config, "seed"))
+
+
+def require_held(outcome: "Outcome") -> None:
+    """Fail or skip the running test unless a law held."""
+    from kvref.search import Status
+
+    __tracebackhide__ = True
+    match outcome.status:
+        case Status.HELD:
+            return
+        case Status.SKIPPED:
+            pytest.skip(outcome.reason)
+        case Status.BROKEN | Status.RAISED | Status.UNDECIDED if outcome.finding:
+            pytest.fail(str(outcome.finding), pytrace=False)
+        case _:
+            pytest.fail(f"{outcome.law.name}: {outcome.status}: {outcome.reason}", pytrace=False)

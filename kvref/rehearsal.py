@@ -139,6 +139,7 @@ def stand_in(decoder: Decoder) -> Decoder:
     static = decoder.preallocates or Capability.POISON in decoder.capabilities
     stand = Decoder((StandInStatic if static else StandInGrowing)(weights.loud(config, 0, torch.float64)), "stand-in")
     stand.capabilities &= decoder.capabilities
+    stand.refuses = decoder.refuses
     return stand
 
 

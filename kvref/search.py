@@ -4,31 +4,27 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from math import inf
 from time import perf_counter
 from unittest import SkipTest
 
-import pytest
 import torch
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis import strategies as st
 from hypothesis.errors import Flaky
 from hypothesis.strategies import DrawFn
 
-from kvref.decoder import Decoder, DecoderRaised
+from kvref.answers import DecoderRaised
+from kvref.decoder import Decoder
 from kvref.finding import Finding, LawBroken
 from kvref.judge import Question, judge, native_bound, noise
 from kvref.law import Law
 from kvref.lens import NATIVE, Lens
 from kvref.locate import locate
-from kvref.rehearsal import Cost, Plan, Rehearsal, cost_of, stand_in
+from kvref.rehearsal import Plan, Rehearsal
 from kvref.schedule import Schedule
 from kvref.targets import Target, Under
 from kvref.verdict import NOISES, PASSES, Kind, Verdict
 from kvref.watch import Failure, Tick, Watch
-
-SLOW_CALLS, SLOW_SECONDS = 15, 0.2
-"""Calls of the decoder, and tokens in them, that one example makes about, and how long they take where it is slow."""
 
 
 @dataclass(frozen=True)
@@ -89,11 +85,12 @@ def search(law: Law, target: Target, effort: Effort, tick: Tick | None = None, p
     """Try a law on drawn schedules, and give the smallest that breaks it, if any does.
 
     A schedule on which the decoder raises is passed over, for a crash proves nothing about the law; when nothing else
-    is found, the crash is what is reported. What breaks the law by rounding, or by the order of keys, sends the search
+    is found, the crash is what is reported. So is one which it refuses; a law that met none of its cases for that is
+    skipped, with the reason. What breaks the law by rounding, or by the order of keys, sends the search
     on under a lens that does not see these. `tick` is called with the number of examples before each; a `plan` says
     which of them to try in limited time.
     """
-    if lacking := law.lacks(target.capabilities()):
+    if lacking := law.lacks(target.capabilities(), target.refusals()):
         return Outcome(law, target.name, Status.SKIPPED, reason=lacking)
     begun = perf_counter()
     end = None if effort.max_seconds is None else begun + effort.max_seconds
@@ -225,33 +222,6 @@ def explore(watch: "Watch | Rehearsal", target: Target, effort: Effort) -> None:
         watch.repeats = False
 
 
-def slow_cost(target: Target) -> Cost | None:
-    """What the calls of a target's decoder cost, where it is one, and so slow that its schedules have to be chosen."""
-    decoder, *others = target.decoders()
-    if others:
-        return None
-    try:
-        cost = cost_of(decoder)
-    except DecoderRaised:
-        return None
-    return None if cost.of(SLOW_CALLS, SLOW_CALLS) < SLOW_SECONDS else cost
-
-
-def plan_for(law: Law, target: Target, effort: Effort, cost: Cost | None, end: float = inf) -> Plan:
-    """Plan a search in limited time.
-
-    A quick decoder, which has no cost, tries whatever is drawn. A slow one affords a few schedules, and they are chosen
-    by a rehearsal, which ends at a point in time with what it has seen by then.
-    """
-    if law.lacks(target.capabilities()):
-        return Plan(seconds=0.0)
-    if cost is None:
-        return Plan()
-    rehearsal = Rehearsal(law, stand_in(target.decoders()[0]), cost, end)
-    explore(rehearsal, target, effort)
-    return rehearsal.plan()
-
-
 BLIND = 0.01
 """Bound from which on a law that held says nothing: bugs are often smaller."""
 
@@ -279,6 +249,8 @@ def conclude(
         status = Status.UNDECIDED
     elif missing and (watch.cut_short or watch.only is not None):
         status, reasons = Status.CUT_SHORT, [f"out of time before it met: {missing}"]
+    elif missing and watch.refused:
+        status, reasons = Status.SKIPPED, [f"{watch.refused}; so it never met: {missing}"]
     elif missing:
         status, reasons = Status.VACUOUS, [f"never met: {missing}"]
     elif watch.examples < effort.examples and effort.max_seconds is not None:
@@ -320,17 +292,3 @@ def trimmed(law: Law, failure: Failure) -> Failure:
     except Exception:
         pass  # the law needs the rest of the schedule, say a second cache to compare with
     return failure
-
-
-def require_held(outcome: Outcome) -> None:
-    """Fail or skip the running test unless a law held."""
-    __tracebackhide__ = True
-    match outcome.status:
-        case Status.HELD:
-            return
-        case Status.SKIPPED:
-            pytest.skip(outcome.reason)
-        case Status.BROKEN | Status.RAISED | Status.UNDECIDED if outcome.finding:
-            pytest.fail(str(outcome.finding), pytrace=False)
-        case _:
-            pytest.fail(f"{outcome.law.name}: {outcome.status}: {outcome.reason}", pytrace=False)

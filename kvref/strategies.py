@@ -61,18 +61,18 @@ POISONS = (1e9, -1e9, math.nan)
 PADS = (0, 0, 1, 3)
 """Columns of padding that even the longest row of a prefill has."""
 
-OFFERED_BY: dict[type[Op], Capability] = {
-    Prefill: Capability.PREFILL,
-    Peek: Capability.PEEK,
-    Abort: Capability.LAYERS,
-    Crop: Capability.CROP,
-    CropRows: Capability.CROP_ROWS,
-    Refill: Capability.REFILL,
-    Restore: Capability.SAVE,
-    Fork: Capability.FORK,
-    Reorder: Capability.REORDER,
-    Reset: Capability.RESET,
-    Poison: Capability.POISON,
+OFFERED_BY: dict[type[Op], frozenset[Capability]] = {
+    Prefill: frozenset({Capability.PREFILL}),
+    Peek: frozenset({Capability.PEEK}),
+    Abort: frozenset({Capability.LAYERS, Capability.ATOMIC}),
+    Crop: frozenset({Capability.CROP}),
+    CropRows: frozenset({Capability.CROP_ROWS}),
+    Refill: frozenset({Capability.REFILL}),
+    Restore: frozenset({Capability.SAVE}),
+    Fork: frozenset({Capability.FORK}),
+    Reorder: frozenset({Capability.REORDER}),
+    Reset: frozenset({Capability.RESET}),
+    Poison: frozenset({Capability.POISON}),
 }
 
 
@@ -253,6 +253,8 @@ class Draft:
             return self.state[cache].width == 0
         if kind in (Extend, Peek, Abort, Poison):
             return self.room(cache) > 0
+        if kind is Crop and Capability.CROP_ROWS in self.decoder.refuses and len(set(self.state[cache].lengths)) > 1:
+            return False
         return kind is Reorder or self.state[cache].length > 0
 
 
@@ -297,7 +299,7 @@ def schedules(*kinds: type[Op], max_rows: int = MAX_ROWS) -> Draw:
 
     def program(draft: Draft) -> None:
         offered = draft.decoder.capabilities
-        fill(draft, [kind for kind in kinds if OFFERED_BY.get(kind) in {None, *offered}], max_rows)
+        fill(draft, [kind for kind in kinds if OFFERED_BY.get(kind, frozenset()) <= offered], max_rows)
 
     return drawn(program)
 

@@ -13,9 +13,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from kvref.answers import DecoderRaised, Misshapen
 from kvref.cache import Rows
 from kvref.contents import Content
-from kvref.decoder import Capability, Decoder, DecoderRaised, Misshapen
+from kvref.decoder import Capability, Decoder
 from kvref.operations import (
     Abort,
     Crop,

@@ -8,7 +8,8 @@ from unittest import SkipTest
 
 import torch
 
-from kvref.decoder import Decoder, DecoderRaised, OutOfReach
+from kvref.answers import DecoderRaised, OutOfReach, Refused
+from kvref.decoder import Decoder
 from kvref.finding import Divergence, LawBroken
 from kvref.law import Law, seen
 from kvref.schedule import Schedule
@@ -31,6 +32,7 @@ class Watch:
     forward_seconds: float = 0.0
     cut_short: bool = False
     out_of_reach: str = ""
+    refused: str = ""
     cases: set[str] = field(default_factory=set[str])
     failures: list["Failure"] = field(default_factory=list["Failure"])
     crashes: list["Failure"] = field(default_factory=list["Failure"])
@@ -40,7 +42,7 @@ class Watch:
     raised_after: int | None = None
 
     def attempt(self, decoder: Decoder, schedule: Schedule) -> None:
-        """Try the law once. A decoder that raises is noted, and fails only when asked to."""
+        """Try the law once. A decoder that raises is noted, and fails only when asked to; one that refuses, never."""
         if self.out_of_reach:
             return
         if self.only is not None and schedule not in self.only and not self.failures:
@@ -73,6 +75,8 @@ class Watch:
             raise
         except OutOfReach as error:
             self.out_of_reach = str(error.error)
+        except Refused as error:
+            self.refused = self.refused or str(error)
         except DecoderRaised as error:
             crash = Failure(error, decoder, schedule)
             self.raised_after = self.raised_after or self.examples

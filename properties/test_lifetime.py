@@ -138,7 +138,7 @@ def test_a_restored_cache_goes_on_as_the_saved_one(decoder: Decoder, schedule: S
 
 @law(
     given=schedules(Abort, Crop, Prefill),
-    needs=(Capability.LAYERS,),
+    needs=(Capability.LAYERS, Capability.ATOMIC),
     must_see=("a pass that dies onto an empty cache", "a pass that dies onto a past", "tokens after it"),
 )
 def test_a_pass_that_dies_leaves_the_cache_as_it_was(decoder: Decoder, schedule: Schedule) -> None:

@@ -10,7 +10,11 @@ from kvref.strategies import overflows
 from kvref.trace import Uncached, play
 
 
-@law(given=overflows(), must_see=("tokens refused by a full cache", "tokens refused while some would fit"))
+@law(
+    given=overflows(),
+    needs=(Capability.ATOMIC,),
+    must_see=("tokens refused by a full cache", "tokens refused while some would fit"),
+)
 def test_what_fits_works_and_one_token_more_is_refused(decoder: Decoder, schedule: Schedule) -> None:
     """Every position up to the last gives uncached logits; more tokens than fit raise, and leave the cache as it was.
 

@@ -78,6 +78,10 @@ class OneDecoder:
         """What it offers."""
         return self.decoder.capabilities
 
+    def refusals(self) -> Mapping[Capability, str]:
+        """Why it offers no more."""
+        return self.decoder.refuses
+
     def sources(self, decoder: Decoder) -> Sources:
         """The user's text or prompt, or any tokens."""
         return self.bench.sources(decoder)
@@ -118,6 +122,10 @@ class Under:
         """What the target offers."""
         return self.target.capabilities()
 
+    def refusals(self) -> Mapping[Capability, str]:
+        """Why it offers no more."""
+        return self.target.refusals()
+
     def sources(self, decoder: Decoder) -> Sources:
         """Where the target takes tokens from."""
         return self.target.sources(decoder)
@@ -142,6 +150,10 @@ class Target(Protocol):
 
     def capabilities(self) -> frozenset[Capability]:
         """What any decoder of this target offers."""
+        ...
+
+    def refusals(self) -> Mapping[Capability, str]:
+        """Why its decoders offer no more, as far as they say."""
         ...
 
     def sources(self, decoder: Decoder) -> Sources:

@@ -5,7 +5,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from kvref.decoder import Decoder, DecoderRaised, Misshapen
+from kvref.answers import DecoderRaised, Misshapen
+from kvref.decoder import Decoder
 from kvref.errors import TargetError
 from kvref.lens import Lens
 from kvref.protocol import Logits, Tokens

@@ -1,6 +1,6 @@
 """The reference as a target: the GPT-2 of `kvref.gpt2` with either of its caches, in many small shapes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy, deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -233,6 +233,10 @@ class ReferenceTarget:
     def capabilities(self) -> frozenset[Capability]:
         """What the reference offers with this cache, in any of its shapes."""
         return frozenset[Capability]().union(*(decoder.capabilities for decoder in self.all_decoders))
+
+    def refusals(self) -> Mapping[Capability, str]:
+        """Why a variant offers less, as far as it says."""
+        return self.all_decoders[0].refuses
 
     @cached_property
     def all_decoders(self) -> list[Decoder]:

@@ -6,15 +6,16 @@ import pytest
 import torch
 
 import kvref.check as check_module
-from kvref import search as search_module
+from kvref import plan as plan_module
 from kvref.bugs.free_slots_attended import FreeSlotsAttended
 from kvref.check import check, exit_code
 from kvref.decoder import Decoder
 from kvref.law import laws
 from kvref.operations import Extend, Start
+from kvref.plan import plan_for
 from kvref.rehearsal import Cost, Plan, Rehearsal, Scene, stand_in
 from kvref.schedule import Schedule
-from kvref.search import Effort, Status, explore, plan_for, search
+from kvref.search import Effort, Status, explore, search
 from kvref.targets import OneDecoder
 from kvref.targets.reference import StaticDecoder
 from kvref.tests.helpers import BENCH, tiny
@@ -29,7 +30,7 @@ HEALTHY = OneDecoder("mine", "mine", Decoder(StaticDecoder(tiny()), "mine"), BEN
 
 @pytest.fixture(autouse=True)
 def every_decoder_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search_module, "SLOW_SECONDS", 0.0)
+    monkeypatch.setattr(plan_module, "SLOW_SECONDS", 0.0)
 
 
 @pytest.mark.parametrize("law", list(laws())[::2])

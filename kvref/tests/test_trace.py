@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from kvref.decoder import Decoder, DecoderRaised
+from kvref.answers import DecoderRaised
+from kvref.decoder import Decoder
 from kvref.errors import TargetError
 from kvref.finding import LawBroken, expect_keys_values, expect_logits
 from kvref.lens import NATIVE, SAME_BITS, differs, gaps
