@@ -45,7 +45,8 @@ def check(
     target: Annotated[
         str | None,
         typer.Argument(
-            help="reference[:growing|:static], bug:NAME, package.module:factory or path/file.py:factory. "
+            help="reference[:growing|:static], bug:NAME, hf-config:TYPE (a model of transformers, tiny and random), "
+            "hf:CHECKPOINT (a directory or hub name), package.module:factory or path/file.py:factory. "
             "Without it, the reference is checked and every bug has to be caught.",
             show_default=False,
         ),
@@ -58,7 +59,13 @@ def check(
     prompt: Annotated[str | None, typer.Option(help="Prompt that every row begins with.")] = None,
     cache: Annotated[
         str | None,
-        typer.Option(help="growing or static, for the reference and models derived from it; else both."),
+        typer.Option(
+            help="growing or static, for the reference and models derived from it; else both. For models of "
+            "transformers dynamic, recorded (it can leave a window) and static, with commas; else what it says fits."
+        ),
+    ] = None,
+    attn: Annotated[
+        str | None, typer.Option(help="eager and sdpa, with commas, for models of transformers; else sdpa.")
     ] = None,
     law: Annotated[list[str] | None, typer.Option(help="Only this law; may be given again.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
@@ -96,17 +103,15 @@ def check(
         raise BadInput(f"give a target or --weights, not both: {target}, {weights}")
     if text is not None and prompt is not None:
         raise BadInput("give --text or --prompt, not both")
-    if cache not in (None, "growing", "static"):
-        raise BadInput(f"there is no {cache!r} cache; give growing or static")
     laws = choose_laws(list(dict.fromkeys(law or [])))
-    asked = {"device": device, "lens": lens, "text": text, "prompt": prompt, "cache": cache}
+    asked = {"device": device, "lens": lens, "text": text, "prompt": prompt}
     flags = flags_of(**{name: None if value in ("auto", "tile") else value for name, value in asked.items()})
     flags += "".join(f" --dtype {name}" for name in dtype or [])
     found = resolve_device(device)
     bench = Bench(found, lens, dtypes_called(dtype or []), None if text is None else read_text(text), prompt, flags)
     lens_called(lens, torch.float32)  # raises now for a lens that there is not
     limit = max_time if max_time is not None or weights is None else WEIGHTS_SECONDS
-    targets = choose_targets(target, weights, bench, cache)
+    targets = choose_targets(target, weights, bench, cache, attn)
     if lens in MODES:
         require(lens, found)
     whole = target is None and weights is None and cache is None and not law
@@ -140,16 +145,20 @@ def choose_laws(names: list[str]) -> "list[Law]":
     return [known[name] for name in names] or list(known.values())
 
 
-def choose_targets(target: str | None, weights: str | None, bench: "Bench", cache: str | None) -> "list[Target]":
+def choose_targets(
+    target: str | None, weights: str | None, bench: "Bench", cache: str | None, attn: str | None
+) -> "list[Target]":
     """Targets that the arguments mean. A tiny model is quickest on one thread, a checkpoint on all."""
     import torch
 
     from kvref.targets.resolve import checkpoint, resolve
 
     if weights is not None:
+        if attn is not None:
+            raise BadInput("--attn is for models of transformers; --weights are checked in the reference")
         return checkpoint(weights, bench, cache)
     torch.set_num_threads(1)
-    return resolve(target or "reference", bench, cache)
+    return resolve(target or "reference", bench, cache, attn)
 
 
 def run(

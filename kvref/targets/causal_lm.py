@@ -1,11 +1,18 @@
-"""Any causal language model of transformers as a decoder, with its dynamic or its static cache."""
+"""Any causal language model of transformers as a decoder, with its dynamic or its static cache.
+
+What changes from release to release of transformers is met here, and nowhere else: what a model calls its cache, how a
+cache is cropped, what has to be said to it before.
+"""
 
 import inspect
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
+from torch import Tensor, nn
 
 from kvref.errors import CacheFull, TargetError
 from kvref.protocol import Logits, Tokens
@@ -13,7 +20,9 @@ from kvref.protocol import Logits, Tokens
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-CacheKind = Literal["dynamic", "static"]
+CacheKind = Literal["dynamic", "recorded", "static"]
+"""Kinds of cache. A recorded one is dynamic, and keeps what leaves a window until the next pass, so that the last one
+can be taken back, as assisted generation does."""
 
 CACHES = ("cache", "past_key_values", "cache_params", "state", "mems", "past_buckets_states")
 """What a model may call its cache, the newest name first. Its argument and the field of its output are named alike."""
@@ -48,11 +57,26 @@ WHOLE_SEQUENCE = ("xlm",)
 
 @dataclass(frozen=True)
 class Filled:
-    """A cache with these tokens in it. `held` is None until the model has made it."""
+    """A cache with these tokens in it, padding included. `held` is None until the model has made it.
+
+    `padding` counts the columns of each row that are none of its own, from the left; `last` those of the last pass,
+    while it can be taken back out of a window.
+    """
 
     held: Any
     tokens: Tokens
     capacity: int
+    padding: tuple[int, ...]
+    last: int = 0
+
+    @property
+    def width(self) -> int:
+        """Columns in the cache."""
+        return self.tokens.shape[1]
+
+    def of_rows(self, rows: Sequence[int]) -> "Filled":
+        """The same columns for these rows; the cache itself is not touched."""
+        return replace(self, tokens=self.tokens[list(rows)], padding=tuple(self.padding[row] for row in rows))
 
 
 class CausalLM:
@@ -64,6 +88,7 @@ class CausalLM:
 
     def __init__(self, model: "PreTrainedModel", cache: CacheKind = "dynamic", max_batch: int | None = None) -> None:
         self.model: Any = model
+        self.kind = cache
         self.preallocates = cache == "static"
         self.declares_static = bool(getattr(model, "_can_compile_fullgraph", False))
         self.max_batch = max_batch
@@ -75,10 +100,40 @@ class CausalLM:
         self.block_size = int(named[0] if named else UNLIMITED) - self.first_position
         self.device: torch.device = self.model.device
         self.dtype: torch.dtype = self.model.dtype
-        arguments = inspect.signature(inspect.unwrap(type(model).forward)).parameters
-        self.name = next((name for name in CACHES if name in arguments), "")
+        self.arguments = inspect.signature(inspect.unwrap(type(model).forward)).parameters
+        self.name = next((name for name in CACHES if name in self.arguments), "")
         if not self.name:
             raise TargetError(f"{type(model).__name__} has no cache")
+        self.n_layer = int(self.config.num_hidden_layers)
+        self.refuses = self.refusals()
+
+    def refusals(self) -> dict[str, str]:
+        """What cannot be asked of transformers, or of this model, and why."""
+        why = {
+            "atomic": "a pass of transformers that raises leaves its tokens in the layers that they had passed",
+            "crop_rows": "transformers removes as many tokens from every row",
+        }
+        if self.name not in CACHES[:3]:
+            none = f"its {self.name} are no cache of transformers' own kinds"
+            return why | dict.fromkeys(("prefill", "crop", "fork", "reorder", "reset", "keys_values"), none)
+        if len(blocks(self.model)) != self.n_layer:
+            why["layers"] = f"no list of its {self.n_layer} layers was found"
+        if any(type(layer).__name__ != "DynamicLayer" for layer in self.layer_caches()):
+            why["keys_values"] = "not all of its layers keep the keys and values of every token"
+        return why
+
+    def layer_caches(self) -> list[Any]:
+        """What an empty cache has for each layer; nothing where layers that keep every token are made as they come."""
+        from transformers import DynamicCache
+
+        return DynamicCache(config=self.model.config).layers
+
+    @cached_property
+    def window(self) -> int | None:
+        """Tokens that the narrowest window holds; None where no layer forgets any."""
+        return min(
+            (layer.sliding_window for layer in self.layer_caches() if hasattr(layer, "sliding_window")), default=None
+        )
 
     def full(self, tokens: Tokens) -> Logits:
         """One pass without a cache."""
@@ -87,22 +142,82 @@ class CausalLM:
     def start(self, batch: int, capacity: int | None) -> Filled:
         """Start an empty cache."""
         slots = self.block_size if capacity is None else min(capacity, self.block_size)
-        return Filled(self.empty(slots), torch.empty(batch, 0, dtype=torch.long, device=self.device), slots)
+        nothing = torch.empty(batch, 0, dtype=torch.long, device=self.device)
+        return Filled(self.empty(slots), nothing, slots, (0,) * batch)
 
     def step(self, cache: Filled, tokens: Tokens) -> tuple[Logits, Filled]:
         """One pass over the new tokens."""
-        past, everything = cache.tokens.shape[1], torch.cat([cache.tokens, tokens], dim=1)
-        if everything.shape[1] > cache.capacity:
-            raise CacheFull(f"{everything.shape[1]} tokens do not fit into a cache for {cache.capacity}")
+        everything = torch.cat([cache.tokens, tokens], dim=1)
+        # A growing cache has room for any padding; a preallocated one does not.
+        taken = everything.shape[1] - (0 if self.preallocates else min(cache.padding))
+        if taken > cache.capacity:
+            raise CacheFull(f"{taken} tokens do not fit into a cache for {cache.capacity}")
         given = everything if self.model_type in WHOLE_SEQUENCE else tokens
-        output: Any = self.model(
-            input_ids=given, use_cache=True, **{self.name: cache.held}, **self.positions(past, tokens)
-        )
-        return output.logits, Filled(output.get(self.name, cache.held), everything, cache.capacity)
+        told = self.padded(cache, tokens) if any(cache.padding) else self.positions(cache.width, tokens)
+        if self.kind == "recorded" and cache.last:
+            cache.held.crop(0)  # the last pass is not taken back
+        output: Any = self.model(input_ids=given, use_cache=True, **{self.name: cache.held}, **told)
+        held = output.get(self.name, cache.held)
+        return output.logits, replace(cache, held=held, tokens=everything, last=tokens.shape[1])
+
+    def prefill(self, cache: Filled, tokens: Tokens, padding: Sequence[int]) -> tuple[Logits, Filled]:
+        """One pass over prompts of different lengths, padded on the left."""
+        return self.step(replace(cache, padding=tuple(padding)), tokens)
 
     def length(self, cache: Filled) -> int:
-        """Tokens in the cache."""
-        return cache.tokens.shape[1]
+        """Tokens in the longest row."""
+        return cache.width - min(cache.padding)
+
+    def lengths(self, cache: Filled) -> list[int]:
+        """Tokens in each row."""
+        return [cache.width - columns for columns in cache.padding]
+
+    def keys_values(self, cache: Filled, layer: int) -> tuple[Tensor, Tensor]:
+        """What a layer keeps of all that has passed; a layer with a window keeps less, and so refuses."""
+        held = cache.held.layers[layer]
+        return held.keys[:, :, : cache.width], held.values[:, :, : cache.width]
+
+    def layers(self) -> list[nn.Module]:
+        """The blocks of the model."""
+        return blocks(self.model)
+
+    def crop(self, cache: Filled, length: int) -> Filled:
+        """Keep the first tokens, where all rows have as many and the cache says that it can go back."""
+        padding = cache.padding if length else (0,) * len(cache.padding)
+        if len(set(padding)) > 1:
+            raise NotImplementedError(self.refuses["crop_rows"])
+        if self.preallocates and any(padding):
+            raise NotImplementedError("transformers keeps the columns of padding, and so takes fewer tokens")
+        if not cache.held.is_croppable:
+            raise NotImplementedError("its cache says that it is not croppable")
+        columns = length + padding[0]
+        removed = cache.width - columns
+        if self.window is not None and not self.preallocates and cache.width >= self.window:
+            # The first is documented; of the second it says nothing, and leaves too few keys.
+            if self.kind != "recorded":
+                raise NotImplementedError("beyond a window only a recorded cache can be cropped")
+            if removed > cache.last:
+                raise NotImplementedError("beyond a window a recorded cache takes back its last pass, and no more")
+        cache.held.crop(-removed)
+        return replace(cache, tokens=cache.tokens[:, :columns], padding=padding, last=0)
+
+    def fork(self, cache: Filled) -> Filled:
+        """Copy the cache, as transformers' own examples for shared prefixes do."""
+        return replace(cache, held=deepcopy(cache.held))
+
+    def reorder(self, cache: Filled, rows: Sequence[int]) -> Filled:
+        """Make the batch of these rows, as beam search does."""
+        if cache.width:
+            cache.held.reorder_cache(torch.tensor(list(rows), device=self.device))
+            return cache.of_rows(rows)
+        # A cache without tokens belongs to no rows yet, or would keep those that it was made for.
+        return replace(cache.of_rows(rows), held=self.empty(cache.capacity))
+
+    def reset(self, cache: Filled) -> Filled:
+        """Forget everything."""
+        if cache.held is not None:
+            cache.held.reset()
+        return replace(cache, tokens=cache.tokens[:, :0], padding=(0,) * len(cache.padding))
 
     def empty(self, slots: int) -> Any:
         """An empty cache; None where the model makes it."""
@@ -110,6 +225,10 @@ class CausalLM:
 
         if self.preallocates:
             return StaticCache(config=self.model.config, max_cache_len=slots)
+        if self.kind == "recorded":
+            cache = DynamicCache(config=self.model.config)
+            cache.activate_past_recording()
+            return cache
         return DynamicCache(config=self.model.config) if self.model_type in HANDS_NONE_BACK else None
 
     def positions(self, past: int, tokens: Tokens) -> Mapping[str, Any]:
@@ -118,3 +237,18 @@ class CausalLM:
             return {}
         first = self.first_position + past
         return {"position_ids": torch.arange(first, first + tokens.shape[1], device=tokens.device).expand_as(tokens)}
+
+    def padded(self, cache: Filled, tokens: Tokens) -> Mapping[str, Any]:
+        """What transformers' generation says of rows with padding: which columns are tokens, and their positions."""
+        columns = torch.arange(cache.width + tokens.shape[1], device=self.device)
+        padding = torch.tensor(cache.padding, device=self.device)[:, None]
+        told = {"attention_mask": (columns >= padding).long()}
+        if "position_ids" in self.arguments:
+            told["position_ids"] = (columns - padding).clamp_min(0)[:, cache.width :] + self.first_position
+        return told
+
+
+def blocks(model: nn.Module) -> list[nn.Module]:
+    """The layers of a model: the longest list of modules of one class, no list inside another."""
+    lists = [list(module) for module in model.modules() if isinstance(module, nn.ModuleList)]
+    return max(lists, key=len, default=list[nn.Module]())

@@ -20,16 +20,24 @@ from kvref.targets.base import Bench, OneDecoder, Target
 from kvref.targets.module import decoder_of
 from kvref.targets.reference import DECODERS, PARTS, Part, ReferenceTarget, describe, kind_of
 
-FORMS = "reference, bug:NAME, package.module:factory or path/file.py:factory"
+FORMS = "reference, bug:NAME, hf-config:TYPE, hf:CHECKPOINT, package.module:factory or path/file.py:factory"
 
 
-def resolve(target: str, bench: Bench, kind: str | None = None) -> list[Target]:
+def resolve(target: str, bench: Bench, kind: str | None = None, attention: str | None = None) -> list[Target]:
     """Turn what a user names into targets, one for each kind of cache that is meant.
 
-    A trailing `:growing` or `:static` on the reference or a bug chooses the cache, as `kind` does. Raises `TargetError`
-    with what to do instead.
+    A trailing `:growing` or `:static` on the reference or a bug chooses the cache, as `kind` does; for a model of
+    transformers there may be several kinds, and kinds of attention, with commas between. Raises `TargetError` with what
+    to do instead.
     """
     head, _, tail = target.partition(":")
+    if head in ("hf", "hf-config"):
+        from kvref.targets.hugging_face import from_checkpoint, from_config
+
+        return (from_config if head == "hf-config" else from_checkpoint)(tail, target, bench, kind, attention)
+    if attention is not None:
+        raise TargetError(f"--attn is for models of transformers; {target} has its own attention")
+    require_kind(kind)
     if head in ("reference", "bug"):
         name, _, suffix = tail.rpartition(":") if tail.rpartition(":")[2] in DECODERS else (tail, "", "")
         if suffix and kind not in (None, suffix):
@@ -48,6 +56,12 @@ def resolve(target: str, bench: Bench, kind: str | None = None) -> list[Target]:
     return [from_object(found, target, bench, kind)]
 
 
+def require_kind(kind: str | None) -> None:
+    """Raise `TargetError` for a cache that the reference does not have."""
+    if kind not in (None, *DECODERS):
+        raise TargetError(f"there is no {kind!r} cache; give {' or '.join(DECODERS)}")
+
+
 def reference(bench: Bench, kind: str | None = None) -> list[Target]:
     """The reference with each kind of cache, or with one."""
     return [ReferenceTarget(f"reference:{k}", k, bench) for k in DECODERS if kind in (None, k)]
@@ -55,6 +69,7 @@ def reference(bench: Bench, kind: str | None = None) -> list[Target]:
 
 def checkpoint(name: str, bench: Bench, kind: str | None = None) -> list[Target]:
     """A GPT-2 checkpoint in the reference, with each kind of cache, or with one."""
+    require_kind(kind)
     dtype = bench.dtypes[0] if bench.dtypes else torch.float32
     model = weights.load(name, dtype, bench.device)
     targets: list[Target] = []

@@ -296,9 +296,11 @@ def model_types() -> list[str]:
 
 
 def tiny_model(
-    model_type: str, seed: int = 0, attention: str = "eager", dtype: torch.dtype = torch.float32
+    model_type: str, seed: int = 0, attention: str | None = "eager", dtype: torch.dtype = torch.float32
 ) -> "PreTrainedModel":
     """A model of this type with tiny sizes and random weights; the same seed gives the same.
+
+    Without `attention` it has the kind that transformers prefers.
 
     What its class makes in float32 in any case stays so. Raises `TargetError` where transformers cannot build it here.
     """

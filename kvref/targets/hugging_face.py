@@ -1,0 +1,111 @@
+"""Targets from transformers: a model type, tiny and with random weights, or a checkpoint as it is."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+
+from kvref.decoder import Decoder
+from kvref.errors import TargetError, one_line
+from kvref.targets.base import Bench, OneDecoder, Target
+from kvref.targets.causal_lm import CacheKind, CausalLM
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+CACHES: tuple[CacheKind, ...] = ("dynamic", "recorded", "static")
+ATTENTIONS = ("eager", "sdpa")
+LONGEST = 128
+"""Tokens of the longest sequence to test: a context may be a thousand times that, and a cache as large."""
+
+Make = Callable[[str | None, torch.dtype | None], "PreTrainedModel"]
+"""How to build a model, given the attention that it runs with and a dtype, each where one is asked for."""
+
+
+def from_config(model_type: str, called: str, bench: Bench, caches: str | None, attentions: str | None) -> list[Target]:
+    """A tiny model of a type that transformers knows, with each kind of cache and attention that is asked for."""
+    from difflib import get_close_matches
+
+    from kvref.targets.tiny import model_types, tiny_model
+
+    if model_type not in (known := model_types()):
+        near = get_close_matches(model_type, known, 1)
+        hint = f"did you mean {near[0]}?" if near else "see `kvref measure architectures` for those that there are"
+        raise TargetError(f"transformers maps no causal language model to {model_type!r}; {hint}")
+
+    def make(attention: str | None, dtype: torch.dtype | None) -> "PreTrainedModel":
+        return tiny_model(model_type, attention=attention, dtype=dtype or torch.float32)
+
+    return targets(make, called, bench, caches, attentions)
+
+
+def from_checkpoint(name: str, called: str, bench: Bench, caches: str | None, attentions: str | None) -> list[Target]:
+    """A checkpoint, a directory or a name on the hub, with each kind of cache and attention that is asked for.
+
+    It is loaded from safetensors alone, in its own dtype where none is asked for, and code that comes with it is never
+    run.
+    """
+    from transformers import AutoModelForCausalLM
+
+    if not name:
+        raise TargetError("hf: needs a directory or a name on the hub, such as hf:gpt2")
+    if name.startswith((".", "/", "~")) and not Path(name).expanduser().is_dir():
+        raise TargetError(f"{name} is no directory; give one with config.json and model.safetensors, or a hub name")
+
+    def make(attention: str | None, dtype: torch.dtype | None) -> "PreTrainedModel":
+        loader: Any = AutoModelForCausalLM
+        try:
+            model = loader.from_pretrained(
+                str(Path(name).expanduser()) if name.startswith("~") else name,
+                attn_implementation=attention,
+                dtype=dtype or "auto",
+                trust_remote_code=False,
+                use_safetensors=True,
+            )
+        except Exception as error:
+            raise TargetError(f"transformers cannot load {name} ({one_line(error)})") from error
+        return model.eval().requires_grad_(False)
+
+    return targets(make, called, bench, caches, attentions)
+
+
+def targets(make: Make, called: str, bench: Bench, caches: str | None, attentions: str | None) -> list[Target]:
+    """One target for each kind of cache and of attention.
+
+    Where none is named, it is the attention that transformers prefers, the dynamic cache, the recorded one where the
+    model has windows, and the static one where its class says that it fits.
+    """
+    if len(bench.dtypes) > 1:
+        raise TargetError(f"{called} is one decoder; give one --dtype, or none for the dtype that it has")
+    dtype = bench.dtypes[0] if bench.dtypes else None
+    found: list[Target] = []
+    for asked in chosen(attentions, ATTENTIONS, "attention") or (None,):
+        model: Any = make(asked, dtype)
+        model.to(bench.device)
+        attention = asked or model.config._attn_implementation
+        for kind in cast("Sequence[CacheKind]", chosen(caches, CACHES, "cache") or caches_of(model)):
+            implementation = CausalLM(model, kind)
+            implementation.block_size = min(implementation.block_size, LONGEST)
+            name = f"{called} ({kind} cache, {attention} attention)"
+            decoder = Decoder(implementation, name, bench.lens_for(implementation.dtype))
+            bench.sources(decoder)  # raises now for a prompt or text that does not fit
+            command = f"{quote(called)} --cache {kind} --attn {attention}{bench.flags}"
+            found.append(OneDecoder(name, command, decoder, bench))
+    return found
+
+
+def chosen(names: str | None, known: Sequence[str], what: str) -> list[str]:
+    """Names out of a list with commas, each once; nothing where there is no list."""
+    asked = [] if names is None else list(dict.fromkeys(name.strip() for name in names.split(",")))
+    for name in asked:
+        if name not in known:
+            raise TargetError(f"models of transformers have no {name!r} {what}; give {', '.join(known)}")
+    return asked
+
+
+def caches_of(model: Any) -> list[CacheKind]:
+    """The kinds of cache that fit a model by what it says of itself."""
+    plain = CausalLM(model)
+    return ["dynamic", *(["recorded"] if plain.window else []), *(["static"] if plain.declares_static else [])]
