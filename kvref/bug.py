@@ -41,6 +41,12 @@ class Bug:
         kind = kind_of(self.part, kind, self.name)
         return ReferenceTarget(f"bug:{self.name}:{kind}", kind, bench, self.part)
 
+    def page(self) -> str:
+        """All that the file says, with the diff."""
+        seen = "".join(f"  seen      {witness}\n" for witness in self.witnesses)
+        told = f"  wrong     {self.wrong}\n  trigger   {self.trigger}\n  hint      {self.hint}"
+        return f"{self.name} ({self.family})\n{told}\n{seen}\n{self.diff()}"
+
     def diff(self) -> str:
         """The overridden method against the reference's, as a unified diff."""
         (name,) = overridden(self.part)

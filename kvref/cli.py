@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kvref.errors import BadInput, NotExact
+from kvref import case_cli
+from kvref.errors import BadInput, CaseError, NotExact
 from kvref.matrix.cli import app as bugs
 from kvref.measure.cli import app as measure
 
 if TYPE_CHECKING:
+    from kvref.finding import Finding
     from kvref.law import Law
     from kvref.targets import Bench, Target
 
@@ -23,6 +25,9 @@ WEIGHTS_SECONDS = 300.0
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 app.add_typer(bugs, name="bugs")
 app.add_typer(measure, name="measure")
+app.command(epilog=case_cli.EXIT_CODES)(case_cli.replay)
+app.command(epilog="Exit codes: 0 kept, 2 bad input.")(case_cli.keep)
+app.command(epilog="Exit codes: 0 explained, 2 bad input.")(case_cli.explain)
 
 
 @app.callback(invoke_without_command=True)
@@ -89,31 +94,18 @@ def check(
     ] = None,
 ) -> None:
     """Try every law on a target, and show what breaks one."""
-    import torch
-
-    from kvref.device import resolve_device
+    from kvref.asked import Asked
     from kvref.exactness import MODES
     from kvref.exactness.selftest import require
-    from kvref.lens import dtypes_called, lens_called
-    from kvref.prompts import read_text
     from kvref.search import Effort
-    from kvref.targets import Bench
 
-    if target is not None and weights is not None:
-        raise BadInput(f"give a target or --weights, not both: {target}, {weights}")
-    if text is not None and prompt is not None:
-        raise BadInput("give --text or --prompt, not both")
     laws = choose_laws(list(dict.fromkeys(law or [])))
-    asked = {"device": device, "lens": lens, "text": text, "prompt": prompt}
-    flags = flags_of(**{name: None if value in ("auto", "tile") else value for name, value in asked.items()})
-    flags += "".join(f" --dtype {name}" for name in dtype or [])
-    found = resolve_device(device)
-    bench = Bench(found, lens, dtypes_called(dtype or []), None if text is None else read_text(text), prompt, flags)
-    lens_called(lens, torch.float32)  # raises now for a lens that there is not
+    asked = Asked(target, weights, text, prompt, cache, attn, device, lens, tuple(dtype or ()))
+    bench = asked.bench()
     limit = max_time if max_time is not None or weights is None else WEIGHTS_SECONDS
-    targets = choose_targets(target, weights, bench, cache, attn)
+    targets = asked.targets(bench)
     if lens in MODES:
-        require(lens, found)
+        require(lens, bench.device)
     whole = target is None and weights is None and cache is None and not law
     raise typer.Exit(run(targets, laws, Effort(examples, seed), limit, bench, whole=whole))
 
@@ -143,22 +135,6 @@ def choose_laws(names: list[str]) -> "list[Law]":
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
             raise BadInput(f"there is no law {name!r}; {hint}")
     return [known[name] for name in names] or list(known.values())
-
-
-def choose_targets(
-    target: str | None, weights: str | None, bench: "Bench", cache: str | None, attn: str | None
-) -> "list[Target]":
-    """Targets that the arguments mean. A tiny model is quickest on one thread, a checkpoint on all."""
-    import torch
-
-    from kvref.targets.resolve import checkpoint, resolve
-
-    if weights is not None:
-        if attn is not None:
-            raise BadInput("--attn is for models of transformers; --weights are checked in the reference")
-        return checkpoint(weights, bench, cache)
-    torch.set_num_threads(1)
-    return resolve(target or "reference", bench, cache, attn)
 
 
 def run(
@@ -194,6 +170,8 @@ def run(
             for outcome in check_laws(targets, laws, effort, max_time, report.progress):
                 outcomes.append(outcome)
                 report.outcome(outcome)
+                if outcome.finding:
+                    report.line(f"    case      {kept(outcome.finding)}\n")
             if whole and exit_code(outcomes) == 0:
                 report.kills()
                 names = [law.name for law in laws]
@@ -215,15 +193,22 @@ def run(
     return exit_code(outcomes, killed, stopped=stopped)
 
 
-def flags_of(**options: object) -> str:
-    """Command-line flags for the options that are set."""
-    from shlex import quote
+def kept(finding: "Finding") -> str:
+    """Save a finding as a case, and say where it is, or why it is nowhere."""
+    from kvref.case import FOUND, Case, save_case
 
-    return "".join(f" --{name} {quote(str(value))}" for name, value in options.items() if value is not None)
+    try:
+        path = save_case(Case.of(finding), FOUND)
+    except CaseError as error:
+        return f"not saved: {error}"
+    return f"{path}; `kvref replay {path.stem}` plays it again"
 
 
 INTERRUPTED = 130
 """What newer versions of typer give for Ctrl-C, where older ones raise."""
+
+
+COMMANDS = ("bugs", "check", "env", "explain", "keep", "measure", "replay")
 
 
 def main() -> None:
@@ -244,7 +229,7 @@ def main() -> None:
     except Exception as error:
         # A wrong option; which module this class lives in depends on the version of typer.
         if format_message := getattr(error, "format_message", None):
-            command = " ".join(word for word in sys.argv[1:2] if word in ("bugs", "check", "env", "measure"))
+            command = " ".join(word for word in sys.argv[1:2] if word in COMMANDS)
             lines = format_message().rstrip(".").splitlines() or ["give a command"]
             print(f"kvref: {lines[0]}; see `{' '.join(['kvref', command]).strip()} --help`", file=sys.stderr)
             sys.exit(2)

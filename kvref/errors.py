@@ -37,6 +37,10 @@ class ScheduleError(BadInput, ValueError):
     """A schedule that asks for the impossible, such as a crop beyond the length."""
 
 
+class CaseError(BadInput, ValueError):
+    """A case that cannot be read, or that asks for what there is not."""
+
+
 class ContextOverflow(KvrefError, ValueError):
     """More tokens than the model has positions for. Nothing was written."""
 

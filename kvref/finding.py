@@ -53,13 +53,18 @@ class LawBroken(AssertionError):
 class Finding:
     """A broken law, for people: the law, the smallest schedule, the first divergence, and how to see it again.
 
-    `origin` says which keys or values in the cache are the first wrong ones, where the decoder shows them.
+    `command` are the arguments of `kvref check` that lead to the target. `lens` is the one under which it fails, and
+    `own` whether that is the one which was asked for. `origin` says which keys or values in the cache are the first
+    wrong ones, where the decoder shows them.
     """
 
     target: str
+    command: str
     law: str
     sentence: str
     decoder: str
+    lens: Lens
+    own: bool
     schedule: Schedule
     divergence: Divergence
     origin: str | None
@@ -85,7 +90,7 @@ class Finding:
         lines = [
             self.headline(),
             f"  law       {self.sentence}",
-            f"  decoder   {self.decoder}",
+            f"  decoder   {self.decoder}{'' if self.own else f', lens {self.lens}'}",
             "  schedule",
             *(f"      {step}" for step in steps),
             f"  {'raised  ' if self.raised else 'diverges'}  {self.divergence}{size}",

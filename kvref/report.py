@@ -62,7 +62,7 @@ class Report:
             tail += f"{count(outcome.examples, 'example'):>12} {outcome.seconds:6.1f} s  {outcome.reason}"
         self.line(head + Text(tail.rstrip()))
         if outcome.finding:
-            self.line("\n" + indent(str(outcome.finding)) + "\n")
+            self.line("\n" + indent(str(outcome.finding)))
 
     def kills(self) -> None:
         """Begin the part about bugs."""

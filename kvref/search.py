@@ -275,8 +275,21 @@ def describe(law: Law, target: Target, effort: Effort, failure: Failure, verdict
     origin = locate(decoder, schedule, divergence.step) if divergence.gap is not None else None
     replay = f"kvref check {target.command} --law {law.name}{effort.flags()}"
     raised = isinstance(failure.error, DecoderRaised)
-    name = f"{decoder.name}, lens {decoder.lens}" if isinstance(target, Under) else decoder.name
-    return Finding(target.name, law.name, law.sentence, name, schedule, divergence, origin, replay, raised, verdict)
+    return Finding(
+        target.name,
+        target.command,
+        law.name,
+        law.sentence,
+        decoder.name,
+        decoder.lens,
+        own=not isinstance(target, Under),
+        schedule=schedule,
+        divergence=divergence,
+        origin=origin,
+        replay=replay,
+        raised=raised,
+        verdict=verdict,
+    )
 
 
 def trimmed(law: Law, failure: Failure) -> Failure:

@@ -60,10 +60,7 @@ class Watch:
         self.examples += 1
         before = decoder.meter.seconds
         token = seen.set(self.cases)
-        # A decoder that draws at random draws the same whenever this schedule is tried, and other numbers for another
-        # one: Hypothesis seeds `random` alike for every example, and torch's generator not at all.
-        random.seed(str(schedule))
-        torch.manual_seed(random.getrandbits(63))  # pyright: ignore[reportUnknownMemberType] torch leaves it untyped
+        seed_by(schedule)
         try:
             self.law.check(decoder, schedule)
         except LawBroken as error:
@@ -98,6 +95,16 @@ class Watch:
         if self.failures and self.repeats:
             return self.failures[-1]
         return min(self.failures or self.crashes, key=lambda failure: len(failure.schedule), default=None)
+
+
+def seed_by(schedule: Schedule) -> None:
+    """Seed every generator by a schedule.
+
+    So a decoder that draws at random draws the same whenever this schedule is tried, and other numbers for another one:
+    Hypothesis seeds `random` alike for every example, and torch's generator not at all.
+    """
+    random.seed(str(schedule))
+    torch.manual_seed(random.getrandbits(63))  # pyright: ignore[reportUnknownMemberType] torch leaves it untyped
 
 
 @dataclass(frozen=True)

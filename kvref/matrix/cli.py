@@ -85,8 +85,7 @@ def show(
     bugs = choose_bugs([name])
     saved = None if matrix is None else known(read_matrix(matrix), [name])
     (bug,) = bugs.values()
-    typer.echo(f"{name} ({bug.family})\n  wrong     {bug.wrong}\n  trigger   {bug.trigger}\n  hint      {bug.hint}")
-    typer.echo("".join(f"  seen      {witness}\n" for witness in bug.witnesses) + "\n" + bug.diff() + "\n")
+    typer.echo(bug.page() + "\n")
     found = saved or gated(bugs, Effort(examples, seed), Bench())
     typer.echo("\n".join(killers_told(found, name)))
     if not saved:

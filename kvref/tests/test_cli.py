@@ -34,8 +34,9 @@ def run(*args: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.Monke
 
 
 @pytest.fixture
-def kvref(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
-    """Run the command line in this process."""
+def kvref(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """Run the command line in this process, in a folder of the test's own."""
+    monkeypatch.chdir(tmp_path)
     return lambda *args: run(*args, capfd=capfd, monkeypatch=monkeypatch)
 
 
