@@ -15,8 +15,6 @@ if find_spec("beartype"):
     # Shapes in annotations are checked in every test; the hook must be there before the modules are.
     install_import_hook([f"kvref.{name}" for name in SHAPED], "beartype.beartype")
 
-pytest_plugins = ["kvref.pytest_plugin"]
-
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Workers for `-n auto`."""

@@ -1,6 +1,7 @@
 """kvref tells whether a KV cache gives the logits that no cache gives, and if not, where and why.
 
-The names below are the library; they are imported when first used, so that `import kvref` does not import torch.
+The names below are the library; they are imported when first used, so that `import kvref` does not import torch. What
+has the name of its module, as `kvref.law.law` and `kvref.search.search`, is imported from there.
 """
 
 from importlib import import_module
@@ -8,6 +9,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kvref.api import Result, check
     from kvref.bug import Bug, catalogue
     from kvref.cache import Cache, GrowingCache, StaticCache
     from kvref.decoder import Capability, Decoder
@@ -15,10 +17,10 @@ if TYPE_CHECKING:
     from kvref.exactness import exact
     from kvref.finding import Divergence, Finding, LawBroken
     from kvref.gpt2 import GPT, SIZES, GPTConfig
-    from kvref.law import Law, law, laws, saw
+    from kvref.law import Law, laws, saw
     from kvref.lens import Lens
     from kvref.schedule import Schedule
-    from kvref.search import Effort, Outcome, Status, search
+    from kvref.search import Effort, Outcome, Status
     from kvref.targets import Bench, Target
     from kvref.trace import Trace, play, run
     from kvref.verdict import Evidence, Kind, Verdict, decide
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 __version__ = version("kvref")
 
 _HOMES = {
+    "kvref.api": ("Result", "check"),
     "kvref.bug": ("Bug", "catalogue"),
     "kvref.cache": ("Cache", "GrowingCache", "StaticCache"),
     "kvref.decoder": ("Capability", "Decoder"),
@@ -33,9 +36,9 @@ _HOMES = {
     "kvref.exactness": ("exact",),
     "kvref.finding": ("Divergence", "Finding", "LawBroken"),
     "kvref.gpt2": ("GPT", "SIZES", "GPTConfig"),
-    "kvref.law": ("Law", "law", "laws", "saw"),
+    "kvref.law": ("Law", "laws", "saw"),
     "kvref.schedule": ("Schedule",),
-    "kvref.search": ("Effort", "Outcome", "Status", "search"),
+    "kvref.search": ("Effort", "Outcome", "Status"),
     "kvref.targets": ("Bench", "Target"),
     "kvref.trace": ("Trace", "play", "run"),
     "kvref.lens": ("Lens",),
@@ -63,6 +66,7 @@ __all__ = [
     "NotInterceptable",
     "Outcome",
     "RangeExceeded",
+    "Result",
     "Schedule",
     "StaticCache",
     "Status",
@@ -71,14 +75,13 @@ __all__ = [
     "Verdict",
     "__version__",
     "catalogue",
+    "check",
     "decide",
     "exact",
-    "law",
     "laws",
     "play",
     "run",
     "saw",
-    "search",
 ]
 
 

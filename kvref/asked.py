@@ -39,7 +39,8 @@ class Asked:
             described = getattr(error, "format_message", None)
             said = described() if described else one_line(error)
             raise CaseError(f"`kvref check {arguments}` is no command: {said}") from error
-        return cls(**{name: given[name] for name in ASKED} | {"dtype": tuple(given["dtype"] or ())})
+        options: dict[str, Any] = {name: given[name] for name in ASKED}
+        return cls(**options, dtype=tuple(given["dtype"] or ()))
 
     def flags(self) -> str:
         """Command-line flags that set up the same bench."""

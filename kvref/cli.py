@@ -97,9 +97,10 @@ def check(
     from kvref.asked import Asked
     from kvref.exactness import MODES
     from kvref.exactness.selftest import require
+    from kvref.law import choose
     from kvref.search import Effort
 
-    laws = choose_laws(list(dict.fromkeys(law or [])))
+    laws = choose(law or [])
     asked = Asked(target, weights, text, prompt, cache, attn, device, lens, tuple(dtype or ()))
     bench = asked.bench()
     limit = max_time if max_time is not None or weights is None else WEIGHTS_SECONDS
@@ -122,21 +123,6 @@ def env(
     raise typer.Exit(report(resolve_device(device), check, typer.echo))
 
 
-def choose_laws(names: list[str]) -> "list[Law]":
-    """Laws by name, or all of them."""
-    from difflib import get_close_matches
-
-    from kvref.law import laws
-
-    known = laws()
-    for name in names:
-        if name not in known:
-            near = get_close_matches(name, known, 1, cutoff=0.3)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-            raise BadInput(f"there is no law {name!r}; {hint}")
-    return [known[name] for name in names] or list(known.values())
-
-
 def run(
     targets: "list[Target]",
     laws: "list[Law]",
@@ -152,8 +138,8 @@ def run(
     from rich.console import Console
 
     from kvref.bug import catalogue
-    from kvref.check import check as check_laws
-    from kvref.check import exit_code
+    from kvref.checking import check as check_laws
+    from kvref.checking import exit_code
     from kvref.matrix.gate import Kill, kills
     from kvref.matrix.record import record
     from kvref.matrix.strength import recorded_strength, strength_of
@@ -161,7 +147,7 @@ def run(
     from kvref.search import Outcome
 
     bugs = catalogue()
-    report, begun = Report(Console(highlight=False)), perf_counter()
+    report, begun = Report(Console(highlight=False), targets), perf_counter()
     outcomes, killed = list[Outcome](), list[Kill]()
     report.header(bench, effort, max_time)
     stopped = False

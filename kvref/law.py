@@ -5,15 +5,17 @@ decoder has to offer is `needs`; and `must_see` names the cases that the law exi
 with `saw`, behind the check, so that a law which never met its case is an error and not a pass.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from kvref.decoder import Capability, Decoder
+from kvref.errors import BadInput
 from kvref.schedule import Schedule
 from kvref.strategies import Draw
 
@@ -98,3 +100,14 @@ def laws() -> dict[str, Law]:
     modules = [import_module(f"kvref.properties.test_{family}") for family in package.FAMILIES]
     found: list[Law] = [value.law for module in modules for value in vars(module).values() if hasattr(value, "law")]
     return {law.name: law for law in found}
+
+
+def choose(names: Sequence[str]) -> list[Law]:
+    """Laws by name, each once, or all of them. Raises `BadInput` for a name that is none."""
+    known = laws()
+    for name in names:
+        if name not in known:
+            near = get_close_matches(name, known, 1, cutoff=0.3)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            raise BadInput(f"there is no law {name!r}; {hint}")
+    return [known[name] for name in dict.fromkeys(names)] or list(known.values())

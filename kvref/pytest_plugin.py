@@ -12,15 +12,29 @@ if TYPE_CHECKING:
     from kvref.targets import Bench, Target
 
 
+DEFAULT = "reference"
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Options with the names that the command line has."""
     group = parser.getgroup("kvref", "laws of KV caches")
-    group.addoption("--kvref-target", default="reference", help="what `kvref check` takes as target")
+    group.addoption("--kvref-target", default=DEFAULT, help="what `kvref check` takes as target")
     group.addoption("--kvref-device", default="auto", help="auto, cpu, cuda or cuda:N")
     group.addoption("--kvref-lens", default="tile", help="tile, grid, fold or float64")
     group.addoption("--kvref-dtype", action="append", default=[], help="a dtype to test in; may be given again")
     group.addoption("--kvref-examples", type=int, default=50, help="schedules to try for each law")
     group.addoption("--kvref-seed", type=int, default=0, help="the same seed draws the same schedules")
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Say what is tested, and how, where a target was asked for; a session without laws says nothing."""
+    if option(config, "target") == DEFAULT:
+        return []
+    examples, seed, lens = (option(config, name) for name in ("examples", "seed", "lens"))
+    lines = [f"kvref: lens {lens}; {examples} examples a law, seed {seed}"]
+    for target in targets_of(config):
+        lines.append(f"kvref: {target.name} offers {', '.join(sorted(target.capabilities()))}")
+    return lines
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -15,7 +15,7 @@ from kvref.matrix.gate import Kill
 from kvref.matrix.worker import Job
 from kvref.operations import count
 from kvref.search import Effort, Outcome, Status
-from kvref.targets import Bench
+from kvref.targets import Bench, Target
 
 STYLES = {
     Status.HELD: "green",
@@ -31,8 +31,9 @@ STYLES = {
 class Report:
     """Prints a check as it goes: with colours and a spinner on a terminal, as plain lines elsewhere."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, targets: Sequence[Target] = ()) -> None:
         self.console = console
+        self.offers = {target.name: ", ".join(sorted(target.capabilities())) for target in targets}
         self.spinner: Spinner | None = None
         self.target = ""
 
@@ -51,6 +52,8 @@ class Report:
         if outcome.target != self.target:
             self.target = outcome.target
             self.line(f"\n{outcome.target}")
+            if outcome.target in self.offers:
+                self.line(f"  offers    {self.offers[outcome.target]}")
         head = Text(f"  {outcome.status:9}", STYLES[outcome.status])
         tail = f" {outcome.law.name:68} "
         if outcome.status is Status.SKIPPED:

@@ -121,12 +121,12 @@ def run(
     lens: Lens = "tile",
 ) -> None:
     """Try every law on every bug, once the reference has held it, and say which kill which."""
-    from kvref.cli import choose_laws
+    from kvref.law import choose
     from kvref.matrix.plan import run as run_matrix
     from kvref.matrix.report import MatrixReport
     from kvref.search import Effort
 
-    bugs, laws = choose_bugs(names), [law.name for law in choose_laws(list(dict.fromkeys(law or [])))]
+    bugs, laws = choose_bugs(names), [law.name for law in choose(law or [])]
     if record and (gate or names or law or lens != "tile"):
         raise BadInput("--record takes the whole matrix under tile; leave out --gate, --law, --lens and names of bugs")
     usual = GATE if gate or record else WHOLE

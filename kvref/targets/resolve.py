@@ -18,6 +18,7 @@ from kvref.errors import KvrefError, TargetError, one_line
 from kvref.gpt2 import GPT
 from kvref.targets.base import Bench, OneDecoder, Target
 from kvref.targets.module import decoder_of
+from kvref.targets.named import named_by_package, named_in_project
 from kvref.targets.reference import DECODERS, PARTS, Part, ReferenceTarget, describe, kind_of
 
 FORMS = "reference, bug:NAME, hf-config:TYPE, hf:CHECKPOINT, package.module:factory or path/file.py:factory"
@@ -27,10 +28,14 @@ def resolve(target: str, bench: Bench, kind: str | None = None, attention: str |
     """Turn what a user names into targets, one for each kind of cache that is meant.
 
     A trailing `:growing` or `:static` on the reference or a bug chooses the cache, as `kind` does; for a model of
-    transformers there may be several kinds, and kinds of attention, with commas between. Raises `TargetError` with what
-    to do instead.
+    transformers there may be several kinds, and kinds of attention, with commas between. A name alone is looked for in
+    pyproject.toml, then among the entry points of installed packages. Raises `TargetError` with what to do instead.
     """
     head, _, tail = target.partition(":")
+    if not tail and head != "reference" and (named := named_in_project(target)):
+        if ":" not in named.target and named.target != "reference":
+            raise TargetError(f"{target} stands for {named.target!r}, which is no target; give {FORMS}")
+        return resolve(named.target, bench, kind or named.cache, attention or named.attn)
     if head in ("hf", "hf-config"):
         from kvref.targets.hugging_face import from_checkpoint, from_config
 
@@ -47,9 +52,9 @@ def resolve(target: str, bench: Bench, kind: str | None = None, attention: str |
                 raise TargetError(f"there is no {target}; the reference has {' and '.join(DECODERS)} caches")
             return reference(bench, suffix or kind)
         return [find_bug(name).target(bench, suffix or kind)]
-    if not tail:
-        raise TargetError(f"{target!r} is no target; give {FORMS}")
-    found = load(head, tail)
+    found = load(head, tail) if tail else named_by_package(target)
+    if found is None:
+        raise TargetError(f"{target!r} is no target, and nothing is called so; give {FORMS}")
     part = part_of(found)
     if part and issubclass(part, GPT) and kind is None:
         return [from_object(found, target, bench, k) for k in DECODERS]

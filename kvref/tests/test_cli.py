@@ -12,7 +12,7 @@ import torch
 from kvref import cli
 from kvref.errors import BadInput
 from kvref.gpt2 import GPTConfig
-from kvref.law import Law
+from kvref.law import Law, choose
 from kvref.matrix import record
 from kvref.search import Outcome
 from kvref.tests.helpers import tiny
@@ -167,14 +167,14 @@ def test_a_vocabulary_too_small_for_text_exits_with_2(kvref, tmp_path: Path) -> 
 
 
 def test_a_fault_of_our_own_exits_with_3(kvref, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli, "choose_laws", lambda _: 1 / 0)
+    monkeypatch.setattr("kvref.law.choose", lambda _: 1 / 0)
     code, _, err = kvref("check")
     assert code == 3
     assert err.splitlines()[-1] == "kvref: kvref broke (ZeroDivisionError); please report the lines above"
 
 
 def test_stopping_keeps_what_is_done(kvref, monkeypatch: pytest.MonkeyPatch) -> None:
-    import kvref.check as check_module
+    import kvref.checking as check_module
 
     done = check_module.search
 
@@ -226,4 +226,4 @@ def test_a_command_is_needed(kvref) -> None:
 
 def test_bad_input_is_an_exception_of_its_own() -> None:
     with pytest.raises(BadInput, match="there is no law"):
-        cli.choose_laws(["gravity"])
+        choose(["gravity"])

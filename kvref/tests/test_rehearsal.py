@@ -5,10 +5,10 @@ from time import perf_counter
 import pytest
 import torch
 
-import kvref.check as check_module
+import kvref.checking as check_module
 from kvref import plan as plan_module
 from kvref.bugs.free_slots_attended import FreeSlotsAttended
-from kvref.check import check, exit_code
+from kvref.checking import check, exit_code
 from kvref.decoder import Decoder
 from kvref.law import laws
 from kvref.operations import Extend, Start
