@@ -4,7 +4,7 @@ import sys
 import traceback
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,8 +14,11 @@ from kvref.matrix.cli import app as bugs
 from kvref.measure.cli import app as measure
 
 if TYPE_CHECKING:
+    from kvref.checked import Checked
+    from kvref.expected import Expected
     from kvref.finding import Finding
     from kvref.law import Law
+    from kvref.search import Effort
     from kvref.targets import Bench, Target
 
 EXIT_CODES = "Exit codes: 0 all hold, 1 finding, 2 bad input, 3 kvref broke, 4 inconclusive."
@@ -92,15 +95,20 @@ def check(
         float | None,
         typer.Option(min=1, help="Seconds for all laws together, shared by need; 300 with --weights, else no limit."),
     ] = None,
+    baseline: Annotated[
+        Path | None, typer.Option(help="report.json of an earlier check: what it found is known, and does not fail.")
+    ] = None,
 ) -> None:
     """Try every law on a target, and show what breaks one."""
     from kvref.asked import Asked
     from kvref.exactness import MODES
     from kvref.exactness.selftest import require
+    from kvref.expected import expected_by_project, expected_by_report
     from kvref.law import choose
     from kvref.search import Effort
 
     laws = choose(law or [])
+    expected = expected_by_project() + (expected_by_report(baseline) if baseline else [])
     asked = Asked(target, weights, text, prompt, cache, attn, device, lens, tuple(dtype or ()))
     bench = asked.bench()
     limit = max_time if max_time is not None or weights is None else WEIGHTS_SECONDS
@@ -108,7 +116,9 @@ def check(
     if lens in MODES:
         require(lens, bench.device)
     whole = target is None and weights is None and cache is None and not law
-    raise typer.Exit(run(targets, laws, Effort(examples, seed), limit, bench, whole=whole))
+    checked = run(targets, laws, Effort(examples, seed), limit, bench, whole=whole, expected=expected)
+    tell(checked)
+    raise typer.Exit(checked.exit_code)
 
 
 @app.command(epilog="Exit codes: 0 fine, 1 the exact lens cannot claim here what it rests on, 2 bad input.")
@@ -126,20 +136,23 @@ def env(
 def run(
     targets: "list[Target]",
     laws: "list[Law]",
-    effort: Any,
+    effort: "Effort",
     max_time: float | None,
     bench: "Bench",
     *,
     whole: bool,
-) -> int:
-    """Check, print, and give the exit code. With `whole` every bug is tried too, once the reference has held."""
+    expected: "list[Expected]",
+) -> "Checked":
+    """Check, and print what comes. With `whole` every bug is tried too, once the reference has held."""
     from time import perf_counter
 
     from rich.console import Console
 
     from kvref.bug import catalogue
+    from kvref.checked import Checked
     from kvref.checking import check as check_laws
     from kvref.checking import exit_code
+    from kvref.expected import reason_for
     from kvref.matrix.gate import Kill, kills
     from kvref.matrix.record import record
     from kvref.matrix.strength import recorded_strength, strength_of
@@ -155,7 +168,7 @@ def run(
         with report.running():
             for outcome in check_laws(targets, laws, effort, max_time, report.progress):
                 outcomes.append(outcome)
-                report.outcome(outcome)
+                report.outcome(outcome, reason_for(outcome, expected))
                 if outcome.finding:
                     report.line(f"    case      {kept(outcome.finding)}\n")
             if whole and exit_code(outcomes) == 0:
@@ -163,20 +176,41 @@ def run(
                 names = [law.name for law in laws]
                 workers = None if bench.device.type == "cpu" else 1
                 # The first schedule that shows a bug will do; to shrink each would take longer than to find all.
-                found = kills(bugs, names, replace(effort, shrink=False), bench, workers, report.tried)
-                for kill in found:
+                for kill in kills(bugs, names, replace(effort, shrink=False), bench, workers, report.tried):
                     killed.append(kill)
                     report.kill(kill)
     except KeyboardInterrupt:
         stopped = True
-    report.sum(outcomes, killed, perf_counter() - begun)
+    seconds, strength = perf_counter() - begun, None
+    report.sum(outcomes, killed, seconds)
     if outcomes:
         every = len(killed) == len(bugs)
-        known = recorded_strength(outcomes, record(), bugs)
-        report.line(str(strength_of(killed, len(laws)) if every else known))
-    if stopped:
-        report.line("stopped before the end; what is above was done")
-    return exit_code(outcomes, killed, stopped=stopped)
+        strength = strength_of(killed, len(laws)) if every else recorded_strength(outcomes, record(), bugs)
+    return Checked(targets, bench, effort, outcomes, killed, strength, seconds, stopped, expected)
+
+
+def tell(checked: "Checked") -> None:
+    """Write the reports, and say what is said last. On GitHub, speak its language too."""
+    import os
+
+    from kvref.checked import FOLDER
+
+    for known in checked.unmet:
+        typer.echo(f"no longer there, though expected: {known}")
+    try:
+        checked.write(FOLDER)
+    except BadInput as error:
+        typer.echo(str(error))
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        for line in checked.annotations():
+            typer.echo(line)
+        if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
+            with Path(summary).open("a", encoding="utf-8") as file:
+                file.write(checked.to_markdown())
+    if checked.strength:
+        typer.echo(str(checked.strength))
+    if checked.stopped:
+        typer.echo("stopped before the end; what is above was done")
 
 
 def kept(finding: "Finding") -> str:

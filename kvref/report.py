@@ -47,8 +47,8 @@ class Report:
             f"seed {effort.seed}{limit}"
         )
 
-    def outcome(self, outcome: Outcome) -> None:
-        """Print what came of one law, below the name of its target."""
+    def outcome(self, outcome: Outcome, expected: str = "") -> None:
+        """Print what came of one law, below the name of its target; with the reason, where that was expected."""
         if outcome.target != self.target:
             self.target = outcome.target
             self.line(f"\n{outcome.target}")
@@ -60,7 +60,7 @@ class Report:
             tail += outcome.reason
         elif outcome.finding:
             at = outcome.killed_after or outcome.raised_after or outcome.examples
-            tail += f"{f'example {at}':>12} {outcome.seconds:6.1f} s"
+            tail += f"{f'example {at}':>12} {outcome.seconds:6.1f} s" + (f"  expected: {expected}" if expected else "")
         else:
             tail += f"{count(outcome.examples, 'example'):>12} {outcome.seconds:6.1f} s  {outcome.reason}"
         self.line(head + Text(tail.rstrip()))

@@ -1,12 +1,11 @@
 """Targets by a name of one's own: `[tool.kvref.targets.NAME]` in pyproject.toml, or an entry point of a package."""
 
-import tomllib
 from dataclasses import dataclass
 from importlib.metadata import entry_points
-from pathlib import Path
 from typing import Any, cast
 
 from kvref.errors import TargetError, one_line
+from kvref.project import setting
 
 GROUP = "kvref.targets"
 """Entry points of this group are factories of decoders, or what else a target may lead to."""
@@ -26,17 +25,7 @@ class Named:
 
 def named_in_project(name: str) -> Named | None:
     """What the project around the current folder calls so. Raises `TargetError` for a table that cannot be meant."""
-    here = Path.cwd()
-    file = next((path for folder in (here, *here.parents) if (path := folder / "pyproject.toml").is_file()), None)
-    if file is None:
-        return None
-    try:
-        data: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise TargetError(f"{file.name} cannot be read ({one_line(error)})") from error
-    table: Any = data
-    for key in ("tool", "kvref", "targets", name):
-        table = cast("dict[str, Any]", table).get(key) if isinstance(table, dict) else None
+    table = setting("targets", name)
     if table is None:
         return None
     options = cast("dict[str, Any]", table) if isinstance(table, dict) else {}

@@ -130,7 +130,7 @@ def test_a_table_that_names_no_target_says_so(
     table: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project(tmp_path, table, monkeypatch)
-    with pytest.raises(TargetError) as caught:
+    with pytest.raises(BadInput) as caught:
         resolve("mine", BENCH)
     assert message in str(caught.value)
 

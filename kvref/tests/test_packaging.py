@@ -11,6 +11,7 @@ import kvref
 from kvref import bugs, properties
 from kvref.bug import catalogue
 from kvref.decoder import Capability
+from kvref.expected import expected_by_project
 from kvref.gpt2 import GPTConfig
 from kvref.law import laws
 from kvref.search import Effort, Status, search
@@ -92,3 +93,12 @@ def test_the_bug_in_the_readme_is_found_by_its_file_alone(tmp_path: Path) -> Non
     (target,) = resolve(f"{tmp_path / 'crop_loses_a_token.py'}:bug", BENCH)
     outcome = search(laws()["crop-equals-never-having-appended"], target, Effort(shrink=False))
     assert outcome.status is Status.BROKEN
+
+
+def test_the_expected_finding_in_the_readme_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (table,) = re.findall(r"```toml\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    (tmp_path / "pyproject.toml").write_text(table)
+    monkeypatch.chdir(tmp_path)
+    (expected,) = expected_by_project()
+    assert expected.law in laws()
+    assert expected.reason == "its window is meant to forget, since 2026-11-30"

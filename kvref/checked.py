@@ -1,0 +1,166 @@
+"""What came of a check as a whole, and the reports of it as files: JSON for programs, Markdown for people."""
+
+import json
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import kvref
+from kvref.case import Case
+from kvref.checking import exit_code
+from kvref.errors import BadInput
+from kvref.expected import Expected, reason_for, unmet
+from kvref.finding import Finding
+from kvref.matrix.gate import Kill
+from kvref.matrix.strength import Strength
+from kvref.search import Effort, Outcome, Status
+from kvref.targets import Bench, Target
+
+SCHEMA = 1
+FOLDER = Path(".kvref")
+"""Where a check writes, below the folder that it runs in."""
+
+MOST_ANNOTATIONS = 10
+"""GitHub shows no more of one kind for a step."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A check that is done, or was stopped: what was tried, on what, and what came of it."""
+
+    targets: Sequence[Target]
+    bench: Bench
+    effort: Effort
+    outcomes: Sequence[Outcome]
+    kills: Sequence[Kill]
+    strength: Strength | None
+    seconds: float
+    stopped: bool = False
+    expected: Sequence[Expected] = ()
+
+    @property
+    def new(self) -> list[Outcome]:
+        """Outcomes without those that are known findings."""
+        return [outcome for outcome in self.outcomes if not reason_for(outcome, self.expected)]
+
+    @property
+    def unmet(self) -> list[Expected]:
+        """What was expected and is not there any more."""
+        return unmet(self.outcomes, self.expected)
+
+    @property
+    def exit_code(self) -> int:
+        """What the check ends with. Where all that could be tried is known, nothing is new, and that is fine."""
+        rest = [outcome for outcome in self.new if outcome.status is not Status.SKIPPED]
+        if not rest and len(self.new) < len(self.outcomes) and not self.stopped:
+            return 0
+        return exit_code(self.new, self.kills, stopped=self.stopped)
+
+    def to_json(self) -> str:
+        """The report for programs. It holds no path but those that were given, and no name of a machine."""
+        bench, effort = self.bench, self.effort
+        data = {
+            "schema": SCHEMA,
+            "versions": {"kvref": kvref.__version__, "torch": torch.__version__, "python": platform.python_version()},
+            "device": str(bench.device),
+            "lens": bench.lens,
+            "examples": effort.examples,
+            "seed": effort.seed,
+            "seconds": round(self.seconds, 1),
+            "exit_code": self.exit_code,
+            "stopped": self.stopped,
+            "targets": [
+                {"name": t.name, "check": t.command, "offers": sorted(t.capabilities()), "refuses": dict(t.refusals())}
+                for t in self.targets
+            ],
+            "outcomes": [self.outcome_json(outcome) for outcome in self.outcomes],
+            "bugs": [
+                {"bug": kill.bug, "law": kill.cell and kill.cell.law, "example": kill.cell and kill.cell.killed_after}
+                for kill in self.kills
+            ],
+            "strength": self.strength and str(self.strength),
+            "unmet": [str(expected) for expected in self.unmet],
+        }
+        return json.dumps(data, indent=1) + "\n"
+
+    def outcome_json(self, outcome: Outcome) -> dict[str, Any]:
+        """What came of one law on one target."""
+        return {
+            "target": outcome.target,
+            "law": outcome.law.name,
+            "status": str(outcome.status),
+            "examples": outcome.examples,
+            "seconds": round(outcome.seconds, 2),
+            "reason": outcome.reason,
+            "expected": reason_for(outcome, self.expected),
+            "finding": outcome.finding and finding_json(outcome.finding),
+        }
+
+    def to_markdown(self) -> str:
+        """The summary for people: a table of targets, then each finding."""
+        statuses = [s for s in Status if any(outcome.status is s for outcome in self.outcomes)]
+        rows = [
+            f"| {target.name} | "
+            + " | ".join(str(sum(o.target == target.name and o.status is s for o in self.outcomes)) for s in statuses)
+            + " |"
+            for target in self.targets
+        ]
+        head = [f"| target | {' | '.join(statuses)} |", "|---" * (len(statuses) + 1) + "|"] if statuses else []
+        verdict = {0: "all hold", 1: "findings", 4: "inconclusive"}[self.exit_code]
+        lines = [f"## kvref: {verdict}", "", *head, *rows, ""]
+        for outcome in self.outcomes:
+            if outcome.finding:
+                known = reason_for(outcome, self.expected)
+                title = outcome.finding.headline() + (f" (expected: {known})" if known else "")
+                lines += [f"<details><summary>{title}</summary>", "", "```", str(outcome.finding), "```", "</details>"]
+            elif outcome.status not in (Status.HELD, Status.SKIPPED):
+                lines.append(f"- {outcome.law.name} is {outcome.status} for {outcome.target}: {outcome.reason}")
+        lines += [f"- bug {kill.bug} survived" for kill in self.kills if kill.cell is None]
+        lines += [f"- no longer there, though expected: {expected}" for expected in self.unmet]
+        lines += ["", str(self.strength)] if self.strength else []
+        return "\n".join(lines) + "\n"
+
+    def annotations(self) -> list[str]:
+        """Lines that GitHub shows beside a change, for what is new."""
+        errors = [
+            annotation(o.finding.headline(), str(o.finding.divergence)) for o in self.new if o.finding is not None
+        ]
+        errors += [annotation("bug survived", kill.bug) for kill in self.kills if kill.cell is None]
+        return errors[:MOST_ANNOTATIONS]
+
+    def write(self, folder: Path) -> list[Path]:
+        """Write both reports, and give their paths. Raises `BadInput` where they cannot be written."""
+        paths = [folder / "report.json", folder / "report.md"]
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for path, text in zip(paths, (self.to_json(), self.to_markdown()), strict=True):
+                path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise BadInput(f"no report in {folder} ({error.strerror or error})") from error
+        return paths
+
+
+def finding_json(finding: Finding) -> dict[str, Any]:
+    """A finding, with its case, which replays it."""
+    return {
+        "headline": finding.headline(),
+        "law": finding.sentence,
+        "diverges": str(finding.divergence),
+        "gap": finding.divergence.gap,
+        "cache": finding.origin,
+        "verdict": None if finding.verdict is None else str(finding.verdict.kind),
+        "because": finding.verdict and finding.verdict.because,
+        "replay": finding.replay,
+        "case": json.loads(Case.of(finding).to_json()) | {"id": Case.of(finding).id},
+    }
+
+
+def annotation(title: str, text: str) -> str:
+    """An error in the form of GitHub's workflow commands."""
+    for character, escape in (("%", "%25"), ("\r", "%0D"), ("\n", "%0A")):
+        title, text = title.replace(character, escape), text.replace(character, escape)
+    return f"::error title={title.replace(':', '%3A').replace(',', '%2C')}::{text}"
