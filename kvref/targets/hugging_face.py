@@ -88,6 +88,8 @@ def targets(make: Make, called: str, bench: Bench, caches: str | None, attention
         for kind in cast("Sequence[CacheKind]", chosen(caches, CACHES, "cache") or caches_of(model)):
             implementation = CausalLM(model, kind)
             implementation.block_size = min(implementation.block_size, LONGEST)
+            if not implementation.bears_padding():
+                implementation.refuses["prefill"] = "without a cache padding makes its logits others too"
             name = f"{called} ({kind} cache, {attention} attention)"
             decoder = Decoder(implementation, name, bench.lens_for(implementation.dtype))
             bench.sources(decoder)  # raises now for a prompt or text that does not fit

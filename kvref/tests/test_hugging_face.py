@@ -146,6 +146,28 @@ def test_a_fault_in_how_a_model_is_called_shows(kind: type[CausalLM], law: str) 
     assert outcome.status is Status.BROKEN
 
 
+@pytest.mark.parametrize(
+    ("model_type", "kind", "bears"),
+    [("gpt2", CausalLM, True), ("gpt2", CountsPadding, False), ("opt", CausalLM, True), ("opt", SeesPadding, False)],
+)
+def test_padding_that_is_wrong_without_a_cache_is_known(model_type: str, kind: type[CausalLM], bears: bool) -> None:
+    assert all(kind(tiny_model(model_type, seed)).bears_padding() is bears for seed in range(3))
+
+
+def test_padding_that_is_wrong_without_a_cache_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CausalLM, "bears_padding", lambda _: False)
+    outcome = tried("padding-changes-nothing", "hf-config:gpt2", "dynamic")
+    assert outcome.status is Status.SKIPPED
+    assert "without a cache padding makes its logits others too" in outcome.reason
+
+
+def test_a_recorded_cache_that_was_reset_goes_on() -> None:
+    (recorded,) = resolve("hf-config:mistral", BENCH, "recorded")[0].decoders()
+    _, cache = recorded.step(recorded.start(1), tokens(1, 3))
+    logits, _ = recorded.step(recorded.reset(cache), tokens(1, 3))
+    assert torch.equal(logits, recorded.full(tokens(1, 3)))
+
+
 def test_a_window_shows_no_keys_and_can_be_left_only_when_recorded() -> None:
     dynamic, recorded, _ = [target.decoders()[0] for target in resolve("hf-config:mistral", BENCH)]
     assert Capability.KEYS_VALUES not in dynamic.capabilities
