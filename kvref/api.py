@@ -1,16 +1,18 @@
 """The check for Python: what the command line does, for a notebook or a test of one's own."""
 
+import sys
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import nn
 
 from kvref.asked import Asked
 from kvref.checking import check as check_laws
 from kvref.checking import exit_code
-from kvref.exactness import MODES
-from kvref.exactness.selftest import require
+from kvref.errors import BadInput
 from kvref.finding import Finding
 from kvref.law import choose
 from kvref.search import Effort, Outcome
@@ -27,7 +29,7 @@ class Result:
 
     @property
     def exit_code(self) -> int:
-        """The one that `kvref check` ends with: 0 all hold, 1 finding, 4 inconclusive."""
+        """The one that `kvref check` ends with, where nothing is expected: 0 all hold, 1 finding, 4 inconclusive."""
         return exit_code(self.outcomes)
 
     @property
@@ -79,25 +81,38 @@ def check(
         result = kvref.check(make_decoder, laws=["crop-equals-never-having-appended"])
         result.require()
     """
-    asked = Asked(target=target if isinstance(target, str) else None, device=device, lens=lens, dtype=dtypes(dtype))
-    bench = asked.bench()
-    targets = asked.targets(bench) if isinstance(target, str) else [of_object(target, bench)]
-    if lens in MODES:
-        require(lens, bench.device)
-    return Result(tuple(check_laws(targets, choose(laws), Effort(examples, seed), max_time, tick)))
-
-
-def dtypes(dtype: str | None) -> tuple[str, ...]:
-    """The dtype that is asked for, if one is."""
-    return () if dtype is None else (dtype,)
+    if examples < 1 or (max_time is not None and not max_time > 0):
+        raise BadInput(f"at least one example and some time are needed, not {examples} and {max_time} s")
+    named = target if isinstance(target, str) else None
+    asked = Asked(named, device=device, lens=lens, dtype=() if dtype is None else (dtype,))
+    threads = torch.get_num_threads()
+    try:
+        bench = asked.bench()
+        targets = [of_object(target, bench)] if named is None else asked.targets(bench)
+        asked.require_lens(bench)
+        return Result(tuple(check_laws(targets, choose(laws), Effort(examples, seed), max_time, tick)))
+    finally:
+        torch.set_num_threads(threads)
 
 
 def of_object(target: object, bench: Bench) -> Target:
-    """A target from a factory, a class or a decoder, by the name under which it can be found again, if it has one."""
+    """A target from a factory, a class or a decoder. A module is copied, and the caller's own left as it is."""
     owner: Any = target if hasattr(target, "__qualname__") else type(target)
     name = f"{owner.__module__}:{owner.__qualname__}"
-    if isinstance(target, nn.Module) or (hasattr(target, "step") and not isinstance(target, type)):
-        decoder = decoder_of(target, name, bench)
-        bench.sources(decoder)  # raises now for what does not fit
-        return OneDecoder(name, name + bench.flags, decoder, bench)
-    return from_object(target, name, bench, None)
+    if target is not None and found_again(owner.__module__, owner.__qualname__) is target:
+        return from_object(target, name, bench, None)
+    made: Any = deepcopy(target) if isinstance(target, nn.Module) else target
+    if not isinstance(target, nn.Module) and not hasattr(target, "step"):
+        if not callable(made):
+            raise BadInput(f"{target!r:.60} is no target: give a string, a factory of decoders, or a decoder")
+        made = made()
+    decoder = decoder_of(made, name, bench)
+    bench.sources(decoder)  # raises now for what does not fit
+    return OneDecoder(name, "", decoder, bench)
+
+
+def found_again(module: str, name: str) -> object:
+    """What a command line finds under a name; None where that is nothing."""
+    if module == "__main__" or "." in name:
+        return None
+    return getattr(sys.modules.get(module), name, None)

@@ -1,6 +1,7 @@
 """What a check is asked for: the target and how it is tested, from a command line or from a case."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from shlex import quote, split
 from typing import TYPE_CHECKING, Any
@@ -34,20 +35,35 @@ class Asked:
 
         commands: Any = get_command(app)
         try:
-            given = commands.commands["check"].make_context("check", split(arguments)).params
+            words = split(arguments)
+            if "--help" in words:
+                raise CaseError("it asks for help")
+            given = commands.commands["check"].make_context("check", words).params
         except Exception as error:
             described = getattr(error, "format_message", None)
-            said = described() if described else one_line(error)
+            said = " ".join(described().split()) if described else one_line(error)
             raise CaseError(f"`kvref check {arguments}` is no command: {said}") from error
         options: dict[str, Any] = {name: given[name] for name in ASKED}
         return cls(**options, dtype=tuple(given["dtype"] or ()))
 
     def flags(self) -> str:
         """Command-line flags that set up the same bench."""
-        bench = {"device": self.device, "lens": self.lens, "text": self.text, "prompt": self.prompt}
-        chosen = {name: value for name, value in bench.items() if value not in (None, "auto", "tile")}
+        names = ("device", "lens", "text", "prompt")
+        chosen = {name: getattr(self, name) for name in names if getattr(self, name) != getattr(Asked, name)}
         named = "".join(f" --{name} {quote(str(value))}" for name, value in chosen.items())
         return named + "".join(f" --dtype {name}" for name in self.dtype)
+
+    @property
+    def large(self) -> bool:
+        """Whether it is a checkpoint, whose passes may take a thousand times those of a tiny model."""
+        return self.weights is not None or (self.target or "").startswith("hf:")
+
+    def require_lens(self, bench: "Bench") -> None:
+        """Prove once that the lens can claim its bits here. Raises `NotExact` where it cannot."""
+        from kvref.exactness import MODES
+
+        if self.lens in MODES:
+            proved(self.lens, str(bench.device))
 
     def bench(self) -> "Bench":
         """Where and how decoders are tested. Raises `BadInput` for what there is not."""
@@ -71,14 +87,25 @@ class Asked:
 
         from kvref.targets.resolve import checkpoint, resolve
 
-        if self.weights is None:
+        if not self.large:
             torch.set_num_threads(1)
-            return resolve(self.target or "reference", bench, self.cache, self.attn)
+        if self.weights is None:
+            return resolve("reference" if self.target is None else self.target, bench, self.cache, self.attn)
         if self.target is not None:
             raise BadInput(f"give a target or --weights, not both: {self.target}, {self.weights}")
         if self.attn is not None:
             raise BadInput("--attn is for models of transformers; --weights are checked in the reference")
         return checkpoint(self.weights, bench, self.cache)
+
+
+@lru_cache
+def proved(mode: str, device: str) -> None:
+    """The self-test of a mode on a device, once in a process."""
+    import torch
+
+    from kvref.exactness.selftest import require
+
+    require(mode, torch.device(device))
 
 
 ASKED = tuple(name for name in Asked.__dataclass_fields__ if name != "dtype")

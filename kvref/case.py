@@ -133,8 +133,8 @@ class Case:
 
 def text_of(data: Mapping[str, Any], name: str) -> str:
     """A text that a case must have."""
-    if not isinstance(value := data.get(name), str) or not value:
-        raise CaseError(f"{name!r} is {value!r:.40}; it must be a text")
+    if not isinstance(value := data.get(name), str) or not value or not value.isprintable():
+        raise CaseError(f"{name!r} is {value!a:.40}; it must be a text of one line")
     return value
 
 
@@ -142,10 +142,11 @@ def lens_of(data: Any) -> Lens:
     """The lens that a case is played under."""
     lens = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
     name, dtype, bound = lens.get("name"), lens.get("dtype"), lens.get("bound", 0.0)
-    if name not in LENSES or dtype not in DTYPES or not isinstance(bound, int | float) or not bound >= 0:
+    number = type(bound) in (int, float) and 0 <= bound <= 1
+    if name not in LENSES or not isinstance(dtype, str) or dtype not in DTYPES or not number:
         raise CaseError(
             f"'lens' is {data!r:.80}; it must have a name ({', '.join(LENSES)}), a dtype ({', '.join(DTYPES)}) "
-            "and a bound of at least 0"
+            "and a bound between 0 and 1"
         )
     return Lens(name, DTYPES[dtype], float(bound))
 
@@ -157,8 +158,13 @@ def seen_of(data: Any) -> dict[str, Any]:
     for name, value in numbers.items():
         if value is not None and type(value) is not int:
             raise CaseError(f"{name!r} is {value!r:.40}; it must be a whole number or null")
-    texts = {name: str(seen.get(name, "")) for name in ("diverges", "verdict", "versions")}
+    texts = {name: text for name in ("diverges", "verdict", "versions") if (text := printable(seen.get(name)))}
     return {"place": Place(**numbers), "raised": seen.get("raised") is True, **texts}
+
+
+def printable(value: object) -> str:
+    """A text that can be shown in a line; nothing of what is no text."""
+    return " ".join(value.split()).encode(errors="replace").decode() if isinstance(value, str) else ""
 
 
 def read_case(path: Path) -> Case:
@@ -182,12 +188,21 @@ def save_case(case: Case, folder: Path) -> Path:
     return path
 
 
+def cases_called(digits: str) -> list[Path]:
+    """Cases whose number begins so, the kept ones first."""
+    every = [path for folder in (KEPT, FOUND) for path in sorted(folder.glob("*.json"))]
+    return [path for path in every if digits and path.stem.startswith(digits)]
+
+
 def find_case(name: str) -> Path:
     """The file that a path or a number names, looked for among the cases that were found and kept."""
-    if (given := Path(name)).is_file():
-        return given
-    near = [path for folder in (KEPT, FOUND) for path in sorted(folder.glob("*.json")) if path.stem.startswith(name)]
-    if not near or not name:
+    try:
+        if (given := Path(name)).is_file():
+            return given
+    except (OSError, ValueError) as error:
+        raise CaseError(f"{name!a:.60} is no name of a case ({type(error).__name__})") from error
+    near = cases_called(name)
+    if not near:
         raise CaseError(f"there is no case {name!r}, neither as a file nor in {FOUND} or {KEPT}")
     if len({path.stem for path in near}) > 1:
         raise CaseError(f"{name!r} may be {', '.join(sorted({path.stem for path in near}))}; give more digits")

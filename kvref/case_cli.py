@@ -1,12 +1,11 @@
 """Commands about cases: play them again, keep one, explain one."""
 
 from pathlib import Path
-from shutil import copyfile
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvref.errors import BadInput, CaseError
+from kvref.errors import BadInput
 
 if TYPE_CHECKING:
     from kvref.law import Law
@@ -41,29 +40,27 @@ def replay(cases: Named = None) -> None:
 
 def keep(
     case: Annotated[str, typer.Argument(help="Number of a case, or its first digits, or a path.")],
-    folder: Annotated[Path | None, typer.Argument(help="Where to keep it; else kvref-cases.")] = None,
+    folder: Annotated[
+        Path | None, typer.Argument(help="Where to keep it; else kvref-cases, where `kvref replay` looks by itself.")
+    ] = None,
 ) -> None:
-    """Copy a case to where it is kept, for a repository and its CI; `kvref replay` plays those too."""
-    from kvref.case import KEPT, find_case, read_case
+    """Put a case where it is kept, below its number, for a repository and its CI."""
+    from shlex import quote
 
-    path = find_case(case)
-    kept = (folder or KEPT) / path.name
-    read_case(path)  # raises now for what is no case
-    try:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        if not (kept.exists() and kept.samefile(path)):
-            copyfile(path, kept)
-    except OSError as error:
-        raise BadInput(f"{kept} cannot be written ({error.strerror or error})") from error
-    typer.echo(f"{kept}: `kvref replay {kept}` plays it again")
+    from kvref.case import KEPT, find_case, read_case, save_case
+
+    kept = save_case(read_case(find_case(case)), folder or KEPT)
+    typer.echo(f"{kept}: `kvref replay {quote(str(kept))}` plays it again")
 
 
 def explain(
     name: Annotated[str, typer.Argument(help="A law, a bug, or a case by its number or path.")],
 ) -> None:
     """Say what a law asks, what is wrong with a bug, or what a case shows."""
+    from shlex import quote
+
     from kvref.bug import catalogue
-    from kvref.case import find_case, read_case
+    from kvref.case import cases_called, find_case, read_case
     from kvref.law import laws
 
     if law := laws().get(name):
@@ -71,12 +68,11 @@ def explain(
     elif bug := catalogue().get(name):
         typer.echo(bug.page())
     else:
-        try:
-            path = find_case(name)
-        except CaseError:
-            raise BadInput(unknown(name, [*laws(), *catalogue()])) from None
+        if not cases_called(name) and not name.endswith(".json"):
+            raise BadInput(unknown(name, [*laws(), *catalogue()]))
+        path = find_case(name)
         case = read_case(path)
-        typer.echo(f"{case}\n  replay    kvref replay {path.stem if path.stem == case.id else path}\n")
+        typer.echo(f"{case}\n  replay    kvref replay {quote(str(path))}\n")
         if law := laws().get(case.law):
             typer.echo(explained(law))
 

@@ -4,6 +4,7 @@ import json
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from kvref.expected import Expected, reason_for, unmet
 from kvref.finding import Finding
 from kvref.matrix.gate import Kill
 from kvref.matrix.strength import Strength
+from kvref.operations import count
 from kvref.search import Effort, Outcome, Status
 from kvref.targets import Bench, Target
 
@@ -56,7 +58,8 @@ class Checked:
     def exit_code(self) -> int:
         """What the check ends with. Where all that could be tried is known, nothing is new, and that is fine."""
         rest = [outcome for outcome in self.new if outcome.status is not Status.SKIPPED]
-        if not rest and len(self.new) < len(self.outcomes) and not self.stopped:
+        survived = any(kill.cell is None for kill in self.kills)
+        if not rest and len(self.new) < len(self.outcomes) and not self.stopped and not survived:
             return 0
         return exit_code(self.new, self.kills, stopped=self.stopped)
 
@@ -85,7 +88,7 @@ class Checked:
             "strength": self.strength and str(self.strength),
             "unmet": [str(expected) for expected in self.unmet],
         }
-        return json.dumps(data, indent=1) + "\n"
+        return json.dumps(data, indent=1, allow_nan=False) + "\n"
 
     def outcome_json(self, outcome: Outcome) -> dict[str, Any]:
         """What came of one law on one target."""
@@ -110,12 +113,14 @@ class Checked:
             for target in self.targets
         ]
         head = [f"| target | {' | '.join(statuses)} |", "|---" * (len(statuses) + 1) + "|"] if statuses else []
-        verdict = {0: "all hold", 1: "findings", 4: "inconclusive"}[self.exit_code]
+        known = len(self.outcomes) - len(self.new)
+        fine = f"nothing new, {count(known, 'known finding')}" if known else "all hold"
+        verdict = {0: fine, 1: "findings", 4: "inconclusive"}[self.exit_code]
         lines = [f"## kvref: {verdict}", "", *head, *rows, ""]
         for outcome in self.outcomes:
             if outcome.finding:
-                known = reason_for(outcome, self.expected)
-                title = outcome.finding.headline() + (f" (expected: {known})" if known else "")
+                why = reason_for(outcome, self.expected)
+                title = outcome.finding.headline() + (f" (expected: {why})" if why else "")
                 lines += [f"<details><summary>{title}</summary>", "", "```", str(outcome.finding), "```", "</details>"]
             elif outcome.status not in (Status.HELD, Status.SKIPPED):
                 lines.append(f"- {outcome.law.name} is {outcome.status} for {outcome.target}: {outcome.reason}")
@@ -139,18 +144,19 @@ class Checked:
             folder.mkdir(parents=True, exist_ok=True)
             for path, text in zip(paths, (self.to_json(), self.to_markdown()), strict=True):
                 path.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise BadInput(f"no report in {folder} ({error.strerror or error})") from error
+        except (OSError, UnicodeError) as error:
+            raise BadInput(f"no report in {folder} ({getattr(error, 'strerror', None) or error})") from error
         return paths
 
 
 def finding_json(finding: Finding) -> dict[str, Any]:
-    """A finding, with its case, which replays it."""
+    """A finding, with its case, which replays it. A gap that is not finite is written as a string."""
+    gap = finding.divergence.gap
     return {
         "headline": finding.headline(),
         "law": finding.sentence,
         "diverges": str(finding.divergence),
-        "gap": finding.divergence.gap,
+        "gap": gap if gap is None or isfinite(gap) else str(gap),
         "cache": finding.origin,
         "verdict": None if finding.verdict is None else str(finding.verdict.kind),
         "because": finding.verdict and finding.verdict.because,

@@ -15,6 +15,7 @@ from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 from time import perf_counter
+from types import GeneratorType
 from typing import Any, TypeVar
 
 import torch
@@ -319,7 +320,9 @@ class Decoder:
         with self._clock(), torch.inference_mode():
             try:
                 with self.lens.numerics():
-                    return call(*args)
+                    answer: Any = call(*args)
+                    # What a generator still has to do belongs to the call.
+                    return list(answer) if isinstance(answer, GeneratorType) else answer
             except (NotInterceptable, RangeExceeded) as error:
                 raise OutOfReach(name, error) from error
             except KeyboardInterrupt:

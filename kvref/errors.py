@@ -67,4 +67,4 @@ def one_line(error: BaseException) -> str:
         text = str(error)
     except Exception:
         text = "(it cannot say what it is)"
-    return " ".join(f"{type(error).__name__}: {text}".split())
+    return " ".join(f"{type(error).__name__}: {text}".split()).encode(errors="replace").decode()

@@ -13,22 +13,34 @@ from typing import Any, cast
 
 from kvref.errors import BadInput
 from kvref.project import setting
-from kvref.search import Outcome
+from kvref.search import Outcome, Status
 
-FIELDS = ("law", "target", "reason", "since")
+FIELDS = ("law", "target", "status", "reason", "since")
+
+
+STATUSES = (str(Status.BROKEN), str(Status.RAISED), str(Status.UNDECIDED))
+"""How a law may end with a finding."""
 
 
 @dataclass(frozen=True)
 class Expected:
-    """A finding that is known: its law and target, each a name or a pattern with `*`, and why it is let be."""
+    """A finding that is known: its law and target, each a name or a pattern with `*`, and why it is let be.
+
+    `status` is how the law ended: broken, raised or undecided.
+    """
 
     law: str
     target: str
     reason: str
+    status: str = "broken"
 
-    def covers(self, outcome: Outcome) -> bool:
+    def about(self, outcome: Outcome) -> bool:
         """Whether an outcome is of this law and target."""
         return fnmatchcase(outcome.law.name, self.law) and fnmatchcase(outcome.target, self.target)
+
+    def covers(self, outcome: Outcome) -> bool:
+        """Whether an outcome is what was expected."""
+        return self.about(outcome) and outcome.finding is not None and outcome.status == self.status
 
     def __str__(self) -> str:
         return f"{self.law} by {self.target} ({self.reason})"
@@ -37,9 +49,12 @@ class Expected:
 def expected_by_project() -> list[Expected]:
     """What the project around the current folder expects: tables `[[tool.kvref.expected]]`.
 
-    Each has a law and a reason, and may have a target (else all) and a date, since when. Raises `BadInput` for others.
+    Each has a law and a reason, and may have a target (else all), a status (else broken) and a date, since when. Raises
+    `BadInput` for others.
     """
-    tables: Any = setting("expected") or []
+    tables: Any = setting("expected")
+    if tables is None:
+        return []
     if not isinstance(tables, list):
         raise BadInput("tool.kvref.expected must be tables, each [[tool.kvref.expected]]")
     return [read(number, table) for number, table in enumerate(cast("list[Any]", tables), start=1)]
@@ -48,13 +63,16 @@ def expected_by_project() -> list[Expected]:
 def read(number: int, table: Any) -> Expected:
     """One table of a project."""
     found = cast("dict[str, Any]", table) if isinstance(table, dict) else {}
-    since = found.get("since", "")
-    texts = all(isinstance(found.get(name, "*"), str) and found.get(name, "*") for name in ("law", "target", "reason"))
-    if not texts or not {"law", "reason"} <= found.keys() <= set(FIELDS) or not isinstance(since, str | date):
+    since, status = found.get("since", ""), found.get("status", "broken")
+    texts = [found.get(name, "*") for name in ("law", "target", "reason")]
+    fits = all(isinstance(text, str) and text for text in texts) and {"law", "reason"} <= found.keys() <= set(FIELDS)
+    if not fits or not isinstance(since, str | date) or status not in STATUSES:
         raise BadInput(
-            f"[[tool.kvref.expected]] number {number} must have a law and a reason, and may have a target and since"
+            f"[[tool.kvref.expected]] number {number} must have a law and a reason, and may have a target, since, and "
+            f"a status ({', '.join(STATUSES)})"
         )
-    return Expected(found["law"], found.get("target", "*"), found["reason"] + (f", since {since}" if since else ""))
+    reason = found["reason"] + (f", since {since}" if since else "")
+    return Expected(found["law"], found.get("target", "*"), reason, status)
 
 
 def expected_by_report(path: Path) -> list[Expected]:
@@ -62,7 +80,7 @@ def expected_by_report(path: Path) -> list[Expected]:
     try:
         data: Any = json.loads(path.read_text(encoding="utf-8"))
         found = [
-            Expected(literal(outcome["law"]), literal(outcome["target"]), f"known from {path.name}")
+            Expected(literal(outcome["law"]), literal(outcome["target"]), f"known from {path.name}", outcome["status"])
             for outcome in data["outcomes"]
             if outcome["finding"]
         ]
@@ -80,16 +98,10 @@ def literal(name: str) -> str:
 
 def reason_for(outcome: Outcome, expected: Sequence[Expected]) -> str:
     """Why a finding is known; nothing for one that is new, and for what is no finding."""
-    if outcome.finding is None:
-        return ""
     return next((known.reason for known in expected if known.covers(outcome)), "")
 
 
 def unmet(outcomes: Sequence[Outcome], expected: Sequence[Expected]) -> list[Expected]:
-    """What was expected of laws that were tried, and is not there any more."""
-    return [
-        known
-        for known in expected
-        if any(known.covers(outcome) for outcome in outcomes)
-        and not any(known.covers(outcome) and outcome.finding for outcome in outcomes)
-    ]
+    """What was expected of laws that hold now, all of them."""
+    about = [(known, [outcome for outcome in outcomes if known.about(outcome)]) for known in expected]
+    return [known for known, those in about if those and all(outcome.status is Status.HELD for outcome in those)]

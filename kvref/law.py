@@ -78,12 +78,12 @@ def law(
     def decorate(check: Check) -> Callable[..., None]:
         this = Law(check, given, frozenset(needs), frozenset(needs_one_of), frozenset(must_see))
 
-        def test(target: "Target", effort: "Effort") -> None:
+        def test(target: "Target", kvref_effort: "Effort") -> None:
             from kvref.pytest_plugin import require_held
             from kvref.search import search
 
             __tracebackhide__ = True
-            require_held(search(this, target, effort))
+            require_held(search(this, target, kvref_effort))
 
         test.__name__ = test.__qualname__ = check.__name__
         test.__doc__, test.__module__ = check.__doc__, check.__module__

@@ -90,8 +90,8 @@ def read_text(path: str | Path) -> str:
         text = Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise PromptError(f"{path} is not UTF-8 text (byte {error.start}); convert it first") from None
-    except OSError as error:
-        raise PromptError(f"{path} cannot be read: {error.strerror}") from None
+    except (OSError, ValueError) as error:
+        raise PromptError(f"{path} cannot be read: {getattr(error, 'strerror', error)}") from None
     if not text.strip():
         raise PromptError(f"{path} has no text to draw prompts from")
     return text

@@ -39,14 +39,14 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run each law on every target that is meant."""
-    if hasattr(metafunc.function, "law"):
+    if type(getattr(metafunc.function, "law", None)).__module__ == "kvref.law":
         targets = targets_of(metafunc.config)
         metafunc.parametrize("target", targets, ids=[target.name for target in targets], scope="session")
 
 
 def targets_of(config: pytest.Config) -> "list[Target]":
     """Targets of this session, resolved once."""
-    from kvref.errors import BadInput
+    from kvref.errors import BadInput, NotExact
     from kvref.targets.resolve import resolve
 
     stash: dict[str, Any] = config.stash.setdefault(TARGETS, {})
@@ -54,25 +54,20 @@ def targets_of(config: pytest.Config) -> "list[Target]":
     if name not in stash:
         try:
             stash[name] = resolve(name, bench_of(config))
-        except BadInput as error:
+        except (BadInput, NotExact) as error:
             raise pytest.UsageError(str(error)) from None
     return stash[name]
 
 
 def bench_of(config: pytest.Config) -> "Bench":
     """Where laws are tried in this session."""
-    import torch
-
-    from kvref.device import resolve_device
-    from kvref.lens import dtypes_called, lens_called
-    from kvref.targets import Bench
+    from kvref.asked import Asked
 
     device, lens, dtypes = (option(config, name) for name in ("device", "lens", "dtype"))
-    flags = "" if device == "auto" else f" --device {device}"
-    flags += "" if lens == "tile" else f" --lens {lens}"
-    flags += "".join(f" --dtype {name}" for name in dtypes)
-    lens_called(lens, torch.float32)  # raises now for a lens that there is not
-    return Bench(resolve_device(device), lens, dtypes_called(dtypes), flags=flags)
+    asked = Asked(device=device, lens=lens, dtype=tuple(dtypes))
+    bench = asked.bench()
+    asked.require_lens(bench)
+    return bench
 
 
 def option(config: pytest.Config, name: str) -> Any:
@@ -84,7 +79,7 @@ TARGETS = pytest.StashKey[dict[str, Any]]()
 
 
 @pytest.fixture(scope="session")
-def effort(request: pytest.FixtureRequest) -> "Effort":
+def kvref_effort(request: pytest.FixtureRequest) -> "Effort":
     """How hard laws are tried in this session. Override it in a conftest of your own."""
     from kvref.search import Effort
 

@@ -7,7 +7,7 @@ from kvref.answers import DecoderRaised, OutOfReach, Refused
 from kvref.asked import Asked
 from kvref.case import Case, Place
 from kvref.decoder import Decoder
-from kvref.errors import BadInput, CaseError, one_line
+from kvref.errors import BadInput, CaseError, NotExact, one_line
 from kvref.finding import LawBroken
 from kvref.law import Law, laws, seen
 from kvref.operations import Abort, Extend, Op, Overflow, Peek, Prefill, Refill, Row
@@ -36,12 +36,13 @@ def replay(case: Case) -> Replayed:
     """Ask the law of a case once more, on its schedule, decoder and lens.
 
     It failed where the law fails in the same place, and has moved where it fails in another, or in another way. An
-    error is what stops it from being asked: the target, the law or the lens is not to be had.
+    error is what stops it from being asked: the target, the law or the lens is not to be had, or the schedule meets
+    none of the cases that the law is about.
     """
     try:
         law, decoder = law_of(case), decoder_of(case)
         require_tokens(case, decoder)
-    except BadInput as error:
+    except (BadInput, NotExact) as error:
         return Replayed(case, Result.ERROR, str(error))
     return ask(case, law, decoder)
 
@@ -59,14 +60,16 @@ def ask(case: Case, law: Law, decoder: Decoder) -> Replayed:
     except (OutOfReach, Refused) as error:
         return Replayed(case, Result.ERROR, str(error))
     except DecoderRaised as error:
-        return Replayed(case, Result.FAILED if case.raised else Result.MOVED, str(error))
+        same = case.raised and case.place.step in (None, None if error.step is None else error.step + 1)
+        return Replayed(case, Result.FAILED if same else Result.MOVED, str(error))
     except Exception as error:
         # A schedule that was changed by hand may be none that the law can be asked on.
         return Replayed(case, Result.ERROR, f"the law cannot be asked on this schedule ({one_line(error)})")
     finally:
         seen.reset(token)
-    met = ", ".join(sorted(cases)) or "none of the cases that it is about"
-    return Replayed(case, Result.FIXED, f"the law holds on this schedule, which meets: {met}")
+    if not cases:
+        return Replayed(case, Result.ERROR, "the law holds on this schedule, which meets none of the law's cases")
+    return Replayed(case, Result.FIXED, f"the law holds on this schedule, which meets: {', '.join(sorted(cases))}")
 
 
 def law_of(case: Case) -> Law:
@@ -79,7 +82,9 @@ def law_of(case: Case) -> Law:
 def decoder_of(case: Case) -> Decoder:
     """The decoder that a case names, under its lens."""
     asked = Asked.of_command(case.check)
-    decoders = [decoder for target in asked.targets(asked.bench()) for decoder in target.decoders()]
+    bench = asked.bench()
+    asked.require_lens(bench)
+    decoders = [decoder for target in asked.targets(bench) for decoder in target.decoders()]
     found = next((decoder for decoder in decoders if decoder.name == case.decoder), None)
     if found is None:
         raise CaseError(
@@ -92,12 +97,17 @@ def decoder_of(case: Case) -> Decoder:
 
 def require_tokens(case: Case, decoder: Decoder) -> None:
     """Raise `CaseError` for a schedule with tokens, or with more of them, than the decoder takes."""
-    largest = max((token for op in case.schedule.ops for row in tokens_of(op) for token in row), default=0)
+    padding = [op.pad for op in case.schedule.ops if isinstance(op, Prefill)]
+    largest = max(padding + [token for op in case.schedule.ops for row in tokens_of(op) for token in row], default=0)
     if largest >= decoder.vocab_size:
         raise CaseError(f"token {largest} is in the schedule, and the vocabulary has {decoder.vocab_size}")
     longest = max((content.width for state in case.schedule.contents for content in state), default=0)
     if longest > decoder.block_size:
         raise CaseError(f"the schedule leads to {longest} tokens, and the decoder takes {decoder.block_size}")
+
+    rows = max((len(content.rows) for state in case.schedule.contents for content in state), default=1)
+    if decoder.max_batch is not None and rows > decoder.max_batch:
+        raise CaseError(f"the schedule has a batch of {rows}, and the decoder takes {decoder.max_batch}")
 
 
 def tokens_of(op: Op) -> tuple[Row, ...]:

@@ -20,6 +20,7 @@ from kvref.judge import Question, judge, native_bound, noise
 from kvref.law import Law
 from kvref.lens import NATIVE, Lens
 from kvref.locate import locate
+from kvref.operations import count
 from kvref.rehearsal import Plan, Rehearsal
 from kvref.schedule import Schedule
 from kvref.targets import Target, Under
@@ -253,6 +254,8 @@ def conclude(
         status, reasons = Status.SKIPPED, [f"{watch.refused}; so it never met: {missing}"]
     elif missing:
         status, reasons = Status.VACUOUS, [f"never met: {missing}"]
+    elif watch.refusals:
+        reasons.append(f"{watch.refusals} of {count(watch.examples, 'schedule')} refused: {watch.refused}")
     elif watch.examples < effort.examples and effort.max_seconds is not None:
         reasons.append(f"{watch.examples} of {effort.examples} drawn, in the time there was")
     reason = "; ".join(reasons)
@@ -274,6 +277,8 @@ def describe(law: Law, target: Target, effort: Effort, failure: Failure, verdict
     decoder, schedule, divergence = failure.decoder, failure.schedule, failure.divergence
     origin = locate(decoder, schedule, divergence.step) if divergence.gap is not None else None
     replay = f"kvref check {target.command} --law {law.name}{effort.flags()}"
+    if not target.command:
+        replay = f'the same kvref.check(...), with laws=["{law.name}"]'
     raised = isinstance(failure.error, DecoderRaised)
     return Finding(
         target.name,

@@ -33,6 +33,7 @@ class Watch:
     cut_short: bool = False
     out_of_reach: str = ""
     refused: str = ""
+    refusals: int = 0
     cases: set[str] = field(default_factory=set[str])
     failures: list["Failure"] = field(default_factory=list["Failure"])
     crashes: list["Failure"] = field(default_factory=list["Failure"])
@@ -74,6 +75,7 @@ class Watch:
             self.out_of_reach = str(error.error)
         except Refused as error:
             self.refused = self.refused or str(error)
+            self.refusals += 1
         except DecoderRaised as error:
             crash = Failure(error, decoder, schedule)
             self.raised_after = self.raised_after or self.examples

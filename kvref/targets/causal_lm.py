@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor, nn
 
-from kvref.errors import CacheFull, TargetError
+from kvref.errors import CacheFull, TargetError, one_line
 from kvref.lens import relative_gap
 from kvref.protocol import Logits, Tokens
 
@@ -141,20 +141,24 @@ class CausalLM:
             (layer.sliding_window for layer in self.layer_caches() if hasattr(layer, "sliding_window")), default=None
         )
 
-    def bears_padding(self) -> bool:
-        """Whether an uncached pass over padded tokens is that over the tokens, rounding aside.
+    def padding_refused(self) -> str:
+        """Why padding cannot be asked of the model; nothing where an uncached pass over it is that over the tokens.
 
         Where it is not, as under learned positions that nobody can give, padding is wrong before there is a cache.
         """
         tokens = torch.arange(1, 4, device=self.device)[None]
         padded = torch.cat([tokens.new_zeros(1, 2), tokens], dim=1)
         with torch.inference_mode():
-            told = self.padded(replace(self.start(1, None), padding=(2,)), padded)
             try:
+                want = self.full(tokens)
+            except Exception:
+                return ""  # that is for the laws to say
+            try:
+                told = self.padded(replace(self.start(1, None), padding=(2,)), padded)
                 got = self.model(input_ids=padded, use_cache=False, **told).logits[:, 2:]
-            except Exception:  # whatever it is that such a model raises
-                return False
-            return relative_gap(got, self.full(tokens)) < ROUNDING
+            except Exception as error:
+                return f"without a cache padding raises {one_line(error)}"
+        return "" if relative_gap(got, want) < ROUNDING else "without a cache padding makes its logits others too"
 
     def full(self, tokens: Tokens) -> Logits:
         """One pass without a cache."""
@@ -209,10 +213,12 @@ class CausalLM:
             raise NotImplementedError(self.refuses["crop_rows"])
         if self.preallocates and any(padding):
             raise NotImplementedError("transformers keeps the columns of padding, and so takes fewer tokens")
-        if not cache.held.is_croppable:
-            raise NotImplementedError("its cache says that it is not croppable")
+        if not getattr(cache.held, "is_croppable", False):
+            raise NotImplementedError("its cache does not say that it is croppable")
         columns = length + padding[0]
         removed = cache.width - columns
+        if not removed:
+            return cache
         if self.window is not None and not self.preallocates and cache.width >= self.window:
             # The first is documented; of the second it says nothing, and leaves too few keys.
             if self.kind != "recorded":

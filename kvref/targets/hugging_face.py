@@ -51,14 +51,18 @@ def from_checkpoint(name: str, called: str, bench: Bench, caches: str | None, at
 
     if not name:
         raise TargetError("hf: needs a directory or a name on the hub, such as hf:gpt2")
-    if name.startswith((".", "/", "~")) and not Path(name).expanduser().is_dir():
-        raise TargetError(f"{name} is no directory; give one with config.json and model.safetensors, or a hub name")
+    try:
+        folder = Path(name).expanduser() if name.startswith((".", "/", "~")) else None
+        if folder and not folder.is_dir():
+            raise TargetError(f"{name} is no directory; give one with config.json and model.safetensors, or a hub name")
+    except (OSError, RuntimeError, ValueError) as error:
+        raise TargetError(f"{name:.60} is no name of a directory ({type(error).__name__})") from error
 
     def make(attention: str | None, dtype: torch.dtype | None) -> "PreTrainedModel":
         loader: Any = AutoModelForCausalLM
         try:
             model = loader.from_pretrained(
-                str(Path(name).expanduser()) if name.startswith("~") else name,
+                str(folder or name),
                 attn_implementation=attention,
                 dtype=dtype or "auto",
                 trust_remote_code=False,
@@ -81,21 +85,34 @@ def targets(make: Make, called: str, bench: Bench, caches: str | None, attention
         raise TargetError(f"{called} is one decoder; give one --dtype, or none for the dtype that it has")
     dtype = bench.dtypes[0] if bench.dtypes else None
     found: list[Target] = []
+    kinds = chosen(caches, CACHES, "cache")
     for asked in chosen(attentions, ATTENTIONS, "attention") or (None,):
         model: Any = make(asked, dtype)
-        model.to(bench.device)
+        try:
+            model.to(bench.device)
+            implementations = [made(model, kind) for kind in cast("list[CacheKind]", kinds) or caches_of(model)]
+        except TargetError:
+            raise
+        except Exception as error:
+            raise TargetError(f"{called} cannot be checked ({one_line(error)})") from error
         attention = asked or model.config._attn_implementation
-        for kind in cast("Sequence[CacheKind]", chosen(caches, CACHES, "cache") or caches_of(model)):
-            implementation = CausalLM(model, kind)
-            implementation.block_size = min(implementation.block_size, LONGEST)
-            if not implementation.bears_padding():
-                implementation.refuses["prefill"] = "without a cache padding makes its logits others too"
+        for implementation in implementations:
+            kind = implementation.kind
             name = f"{called} ({kind} cache, {attention} attention)"
             decoder = Decoder(implementation, name, bench.lens_for(implementation.dtype))
             bench.sources(decoder)  # raises now for a prompt or text that does not fit
             command = f"{quote(called)} --cache {kind} --attn {attention}{bench.flags}"
             found.append(OneDecoder(name, command, decoder, bench))
     return found
+
+
+def made(model: Any, kind: CacheKind) -> CausalLM:
+    """A model with a kind of cache, for short sequences, and with what it cannot be asked."""
+    implementation = CausalLM(model, kind)
+    implementation.block_size = min(implementation.block_size, LONGEST)
+    if why := implementation.padding_refused():
+        implementation.refuses["prefill"] = why
+    return implementation
 
 
 def chosen(names: str | None, known: Sequence[str], what: str) -> list[str]:

@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass
 from importlib.metadata import entry_points
+from os.path import relpath
+from pathlib import Path
 from typing import Any, cast
 
 from kvref.errors import TargetError, one_line
-from kvref.project import setting
+from kvref.project import project_file, setting
 
 GROUP = "kvref.targets"
 """Entry points of this group are factories of decoders, or what else a target may lead to."""
@@ -32,7 +34,18 @@ def named_in_project(name: str) -> Named | None:
     texts = all(isinstance(value, str) for value in options.values())
     if "target" not in options or not texts or options.keys() - set(OPTIONS):
         raise TargetError(f"[tool.kvref.targets.{name}] must have a target, and may have cache and attn, all texts")
-    return Named(**options)
+    return Named(**options | {"target": from_here(options["target"])})
+
+
+def from_here(target: str) -> str:
+    """A target of the project, with its path as it is from the current folder."""
+    head, colon, tail = target.partition(":")
+    path = tail if head == "hf" and tail.startswith(".") else head if head.endswith(".py") else ""
+    file = project_file()
+    if not path or file is None or Path(path).is_absolute():
+        return target
+    near = relpath(file.parent / path)
+    return f"hf:{near if near.startswith('.') else f'./{near}'}" if head == "hf" else f"{near}{colon}{tail}"
 
 
 def named_by_package(name: str) -> Any:

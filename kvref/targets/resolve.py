@@ -32,7 +32,7 @@ def resolve(target: str, bench: Bench, kind: str | None = None, attention: str |
     pyproject.toml, then among the entry points of installed packages. Raises `TargetError` with what to do instead.
     """
     head, _, tail = target.partition(":")
-    if not tail and head != "reference" and (named := named_in_project(target)):
+    if ":" not in target and target != "reference" and (named := named_in_project(target)):
         if ":" not in named.target and named.target != "reference":
             raise TargetError(f"{target} stands for {named.target!r}, which is no target; give {FORMS}")
         return resolve(named.target, bench, kind or named.cache, attention or named.attn)

@@ -82,7 +82,17 @@ def test_modules_and_strings_are_targets_too() -> None:
 
 @pytest.mark.parametrize(
     ("target", "options"),
-    [(3, {}), ("nothing", {}), (Duck, {"laws": ["gravity"]}), (Duck, {"lens": "thick"}), (Duck, {"dtype": "int8"})],
+    [
+        (3, {}),
+        (None, {}),
+        ("", {}),
+        ("nothing", {}),
+        (Duck, {"laws": ["gravity"]}),
+        (Duck, {"lens": "thick"}),
+        (Duck, {"dtype": "int8"}),
+        (Duck, {"examples": 0}),
+        (Duck, {"max_time": float("nan")}),
+    ],
 )
 def test_what_cannot_be_checked_is_bad_input(target: object, options: dict[str, Any]) -> None:
     with pytest.raises(BadInput):
@@ -103,6 +113,33 @@ def project(folder: Path, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "pyproject.toml").write_text(table)
     (folder / "inner").mkdir()
     monkeypatch.chdir(folder / "inner")
+
+
+def test_a_path_is_from_the_project_that_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.py").write_text("from kvref.tests.test_api import Duck\n")
+    project(tmp_path, '[tool.kvref.targets.mine]\ntarget = "mine.py:Duck"\n', monkeypatch)
+    (target,) = resolve("mine", BENCH)
+    assert target.command == "../mine.py:Duck"
+    table = '[tool.kvref.targets.mine]\ntarget = "hf:./nowhere"\n'
+    (tmp_path / "pyproject.toml").write_text(table)
+    with pytest.raises(TargetError, match=r"\.\./nowhere is no directory"):
+        resolve("mine", BENCH)
+
+
+def test_a_module_is_left_as_it_was() -> None:
+    model = tiny().float().requires_grad_(True).train()
+    threads = torch.get_num_threads()
+    assert kvref.check(model, laws=[EQUAL], examples=15, dtype="float64").held
+    assert model.training
+    assert all(parameter.requires_grad and parameter.dtype is torch.float32 for parameter in model.parameters())
+    assert torch.get_num_threads() == threads
+
+
+def test_what_cannot_be_found_by_a_name_gives_no_command_that_finds_another() -> None:
+    (reachable,) = kvref.check(wrong, laws=[EQUAL], examples=15).findings
+    assert reachable.replay.startswith("kvref check kvref.tests.test_api:wrong --law ")
+    (finding,) = kvref.check(lambda: Duck(1.0), laws=[EQUAL], examples=15).findings
+    assert finding.replay == f'the same kvref.check(...), with laws=["{EQUAL}"]'
 
 
 def test_a_project_names_its_targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """The reports of a check, and the findings that are known."""
 
 import json
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -74,6 +75,7 @@ def test_a_known_finding_is_shown_and_does_not_fail(broken: Outcome, held: Outco
     assert one.exit_code == code
     assert (json.loads(one.to_json())["outcomes"][0]["expected"] == "issue 7") == known
     assert ("(expected: issue 7)" in one.to_markdown()) == known
+    assert one.to_markdown().startswith("## kvref: nothing new, 1 known finding\n" if known else "## kvref: findings\n")
     assert bool(one.annotations()) != known
 
 
@@ -86,9 +88,33 @@ def test_where_all_is_known_nothing_is_new(broken: Outcome, held: Outcome) -> No
     assert checked(replace(held, status=Status.SKIPPED), expected=known).exit_code == 4
 
 
-def test_only_what_was_tried_can_be_missed(broken: Outcome, held: Outcome) -> None:
+def test_only_what_holds_now_can_be_missed(broken: Outcome, held: Outcome) -> None:
     gone, there, elsewhere = Expected(EQUAL, "ref*", "a"), Expected(EQUAL, "bug:*", "b"), Expected("crop-*", "*", "c")
     assert unmet([broken, held], [gone, there, elsewhere]) == [gone]
+    for status in (Status.SKIPPED, Status.VACUOUS, Status.CUT_SHORT, Status.UNDECIDED):
+        assert not unmet([broken, replace(held, status=status)], [gone, there])
+
+
+def test_what_ends_in_another_way_is_new(broken: Outcome) -> None:
+    known = [Expected(EQUAL, "*", "known")]
+    assert checked(broken, expected=known).exit_code == 0
+    assert checked(replace(broken, status=Status.RAISED), expected=known).exit_code == 1
+    assert (
+        checked(replace(broken, status=Status.RAISED), expected=[Expected(EQUAL, "*", "it does", "raised")]).exit_code
+        == 0
+    )
+
+
+def test_a_bug_that_survived_is_not_passed_over(broken: Outcome) -> None:
+    known = [Expected("*", "*", "known")]
+    assert checked(broken, expected=known, kills=[Kill("stale-cache", None, 3, 1.0)]).exit_code == 1
+
+
+def test_a_gap_that_is_not_finite_is_json_too(broken: Outcome) -> None:
+    assert broken.finding is not None
+    endless = replace(broken.finding, divergence=replace(broken.finding.divergence, gap=math.inf))
+    data = json.loads(checked(replace(broken, finding=endless)).to_json(), parse_constant=pytest.fail)
+    assert data["outcomes"][0]["finding"]["gap"] == "inf"
 
 
 def test_a_report_is_a_baseline(broken: Outcome, held: Outcome, tmp_path: Path) -> None:
@@ -136,7 +162,9 @@ def project(folder: Path, table: str) -> None:
         '[[tool.kvref.expected]]\nlaw = "a"\nreason = ""\n',
         '[[tool.kvref.expected]]\nlaw = "a"\nreason = "b"\nuntil = 2026-12-01\n',
         '[[tool.kvref.expected]]\nlaw = "a"\nreason = "b"\nsince = 3\n',
+        '[[tool.kvref.expected]]\nlaw = "a"\nreason = "b"\nstatus = "held"\n',
         '[tool.kvref.expected]\nlaw = "a"\n',
+        "[tool.kvref]\nexpected = false\n",
         "[tool.kvref]\nexpected = [3]\n",
     ],
 )

@@ -151,14 +151,14 @@ def test_a_fault_in_how_a_model_is_called_shows(kind: type[CausalLM], law: str) 
     [("gpt2", CausalLM, True), ("gpt2", CountsPadding, False), ("opt", CausalLM, True), ("opt", SeesPadding, False)],
 )
 def test_padding_that_is_wrong_without_a_cache_is_known(model_type: str, kind: type[CausalLM], bears: bool) -> None:
-    assert all(kind(tiny_model(model_type, seed)).bears_padding() is bears for seed in range(3))
+    assert all((not kind(tiny_model(model_type, seed)).padding_refused()) is bears for seed in range(3))
 
 
 def test_padding_that_is_wrong_without_a_cache_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CausalLM, "bears_padding", lambda _: False)
+    monkeypatch.setattr(CausalLM, "padding_refused", lambda _: "it has no mask")
     outcome = tried("padding-changes-nothing", "hf-config:gpt2", "dynamic")
     assert outcome.status is Status.SKIPPED
-    assert "without a cache padding makes its logits others too" in outcome.reason
+    assert outcome.reason == "the target offers no prefill (it has no mask)"
 
 
 def test_a_recorded_cache_that_was_reset_goes_on() -> None:
@@ -281,6 +281,8 @@ def test_a_checkpoint_is_checked_as_it_is(tmp_path: Path) -> None:
         ("hf-config:gemma4_assistant", None, None, "cannot run alone"),
         ("hf:", None, None, "needs a directory or a name"),
         ("hf:./nowhere", None, None, "./nowhere is no directory"),
+        ("hf:~nosuchuser/m", None, None, "~nosuchuser/m is no name of a directory"),
+        ("hf:/" + 300 * "a", None, None, "is no name of a directory"),
         ("reference", None, "eager", "--attn is for models of transformers"),
         ("reference", "dynamic", None, "there is no 'dynamic' cache; give growing or static"),
     ],
