@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from time import perf_counter
 from types import GeneratorType
-from typing import Any, TypeVar
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
@@ -30,8 +30,6 @@ from kvref.generate import BatchGeneration, Session, generate_cached
 from kvref.lens import NATIVE, Lens
 from kvref.protocol import Conversation, Implementation, Logits, Sampler, Tokens
 from kvref.speculate import Propose, Speculation
-
-T = TypeVar("T")
 
 
 class Capability(StrEnum):
@@ -315,14 +313,14 @@ class Decoder:
             raise TargetError(f"{self.name}: `{name}` is {type(value).__name__} {value!r:.60}, which it cannot be")
         return value
 
-    def guard(self, name: str, call: Callable[..., T], *args: Any) -> T:
+    def guard(self, name: str, call: Callable[..., Any], *args: Any) -> Any:
         """Call something of the implementation: under the lens, on the clock, with its exceptions marked."""
         with self._clock(), torch.inference_mode():
             try:
                 with self.lens.numerics():
                     answer: Any = call(*args)
                     # What a generator still has to do belongs to the call.
-                    return list(answer) if isinstance(answer, GeneratorType) else answer
+                    return list(cast("Any", answer)) if isinstance(answer, GeneratorType) else answer
             except (NotInterceptable, RangeExceeded) as error:
                 raise OutOfReach(name, error) from error
             except KeyboardInterrupt:

@@ -1,6 +1,8 @@
 """Models of transformers as targets: unmodified ones hold, and a fault in any part of them or of their caches shows."""
 
+import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +10,7 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, cache_utils
 
-from kvref.answers import Refused
+from kvref.answers import DecoderRaised, Refused
 from kvref.decoder import Capability, Decoder
 from kvref.errors import TargetError
 from kvref.law import laws
@@ -230,6 +232,37 @@ def test_a_law_whose_operation_is_refused_each_time_is_skipped_with_the_reason()
     assert outcome.status is Status.SKIPPED
     assert outcome.reason.startswith("the target refuses crop here (no way back); so it never met: ")
     assert outcome.finding is None
+
+
+class RefusesSome(CausalLM):
+    """Its crop cannot keep an odd number of tokens."""
+
+    def crop(self, cache: Any, length: int) -> Any:
+        if length % 2:
+            raise NotImplementedError("an odd length")
+        return super().crop(cache, length)
+
+
+def test_what_was_refused_is_counted_where_the_law_holds_on_the_rest() -> None:
+    decoder = Decoder(RefusesSome(tiny_model("gpt2")), "refuses", BENCH.lens_for(torch.float32))
+    target = OneDecoder("refuses", "", decoder, BENCH)
+    outcome = search(laws()["crop-equals-never-having-appended"], target, replace(FEW, examples=40))
+    assert outcome.status is Status.HELD
+    assert re.fullmatch(r"\d+ of 40 schedules refused: the target refuses crop here \(an odd length\)", outcome.reason)
+
+
+class Lazy(CausalLM):
+    """Its lengths come one by one, and the last of them never."""
+
+    def lengths(self, cache: Any) -> Any:
+        yield from super().lengths(cache)
+        raise RuntimeError("there is no end")
+
+
+def test_what_comes_one_by_one_belongs_to_the_call() -> None:
+    decoder = Decoder(Lazy(tiny_model("gpt2")), "lazy", BENCH.lens_for(torch.float32))
+    with pytest.raises(DecoderRaised, match="lengths raised RuntimeError: there is no end"):
+        decoder.lengths(decoder.start(1))
 
 
 def test_refusing_to_answer_at_all_is_a_crash() -> None:
