@@ -4,6 +4,7 @@ import importlib
 import pkgutil
 import subprocess
 import sys
+from copy import deepcopy
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
@@ -127,7 +128,7 @@ def test_a_path_is_from_the_project_that_names_it(tmp_path: Path, monkeypatch: p
 
 
 def test_a_module_is_left_as_it_was() -> None:
-    model = tiny().float().requires_grad_(True).train()
+    model = deepcopy(tiny()).float().requires_grad_(True).train()
     threads = torch.get_num_threads()
     assert kvref.check(model, laws=[EQUAL], examples=15, dtype="float64").held
     assert model.training

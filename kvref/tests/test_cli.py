@@ -106,7 +106,7 @@ def checkpoint(directory: Path) -> str:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["check", "nonsense"], "'nonsense' is no target; give reference, bug:NAME"),
+        (["check", "nonsense"], "'nonsense' is no target, and nothing is called so; give reference, bug:NAME"),
         (["check", "bug:stale-cash"], "there is no bug 'stale-cash'; did you mean stale-cache?"),
         (["check", "bug:zzz"], "there is no bug 'zzz'; there are bidirectional-ignored"),
         (["check", "reference:paged"], "the reference has growing and static caches"),
