@@ -14,6 +14,8 @@ import pytest
 import torch
 
 import kvref
+from kvref import pytest_plugin
+from kvref.api import of_object
 from kvref.errors import BadInput, TargetError
 from kvref.search import Status
 from kvref.targets import named
@@ -137,8 +139,7 @@ def test_a_module_is_left_as_it_was() -> None:
 
 
 def test_what_cannot_be_found_by_a_name_gives_no_command_that_finds_another() -> None:
-    (reachable,) = kvref.check(wrong, laws=[EQUAL], examples=15).findings
-    assert reachable.replay.startswith("kvref check kvref.tests.test_api:wrong --law ")
+    assert of_object(wrong, BENCH).command == "kvref.tests.test_api:wrong"
     (finding,) = kvref.check(lambda: Duck(1.0), laws=[EQUAL], examples=15).findings
     assert finding.replay == f'the same kvref.check(...), with laws=["{EQUAL}"]'
 
@@ -212,4 +213,13 @@ def test_the_laws_run_in_a_session_of_somebody_else(tmp_path: Path) -> None:
     assert "kvref: lens tile; 15 examples a law, seed 0" in out
     assert "kvref: mine.py:Duck offers atomic, batch" in out
     assert "1 passed" in out
-    assert "is no target" in session(tmp_path, *args, "nothing")
+
+
+def test_a_target_that_is_none_ends_a_session(pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = {"target": "nothing", "device": "cpu", "lens": "fold", "dtype": []}
+    monkeypatch.setattr(pytest_plugin, "option", lambda _, name: options[name])
+    with pytest.raises(pytest.UsageError, match="'nothing' is no target"):
+        pytest_plugin.targets_of(pytestconfig)
+    options["lens"] = "thick"
+    with pytest.raises(pytest.UsageError, match="there is no lens 'thick'"):
+        pytest_plugin.targets_of(pytestconfig)
