@@ -99,7 +99,7 @@ def test_modules_and_strings_are_targets_too() -> None:
 )
 def test_what_cannot_be_checked_is_bad_input(target: object, options: dict[str, Any]) -> None:
     with pytest.raises(BadInput):
-        kvref.check(target, **options)
+        kvref.check(target, **{"laws": [EQUAL], "examples": 5} | options)
 
 
 def test_each_name_of_the_library_is_one_thing_whatever_was_imported() -> None:
