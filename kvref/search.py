@@ -9,9 +9,8 @@ from unittest import SkipTest
 
 import torch
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
-from hypothesis import strategies as st
 from hypothesis.errors import Flaky
-from hypothesis.strategies import DrawFn
+from hypothesis.strategies import DrawFn, composite
 
 from kvref.answers import DecoderRaised
 from kvref.decoder import Decoder
@@ -23,6 +22,7 @@ from kvref.locate import locate
 from kvref.operations import count
 from kvref.rehearsal import Plan, Rehearsal
 from kvref.schedule import Schedule
+from kvref.strategies import DRAWN, Choices, pick
 from kvref.targets import Target, Under
 from kvref.verdict import NOISES, PASSES, Kind, Verdict
 from kvref.watch import Failure, Tick, Watch
@@ -190,12 +190,14 @@ def explore(watch: "Watch | Rehearsal", target: Target, effort: Effort) -> None:
     """
     law = watch.law
     able = [decoder for decoder in target.decoders() if not law.lacks(decoder.capabilities)]
-    decoders = st.sampled_from([(decoder, target.sources(decoder)) for decoder in able])
+    known = [(decoder, target.sources(decoder)) for decoder in able]
 
-    @st.composite
+    @composite
     def cases(draw: DrawFn) -> tuple[Decoder, Schedule]:
-        decoder, sources = draw(decoders)
-        return decoder, draw(law.draw(decoder, sources))
+        choices = Choices(draw(DRAWN))
+        decoder, sources = pick(known, choices.small())
+        source = draw(pick(sources, choices.small()))
+        return decoder, law.draw(decoder, source, choices)
 
     @settings(
         max_examples=effort.examples,
