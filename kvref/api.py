@@ -12,6 +12,7 @@ from torch import nn
 from kvref.asked import Asked
 from kvref.checking import check as check_laws
 from kvref.checking import exit_code
+from kvref.diagnosis.diagnose import Diagnosis, diagnose
 from kvref.errors import BadInput
 from kvref.finding import Finding
 from kvref.law import choose
@@ -23,9 +24,10 @@ from kvref.targets.resolve import from_object
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a check: an outcome for each law on each target."""
+    """What came of a check: an outcome for each law on each target, and what those look like that break any."""
 
     outcomes: tuple[Outcome, ...]
+    diagnoses: tuple[Diagnosis, ...] = ()
 
     @property
     def exit_code(self) -> int:
@@ -54,7 +56,8 @@ class Result:
             for outcome in self.outcomes
             if not outcome.finding
         ]
-        return "\n\n".join(["\n".join(lines), *map(str, self.findings)]).strip()
+        guesses = [f"{said.target} {said}" for said in self.diagnoses]
+        return "\n\n".join(["\n".join(lines), *map(str, self.findings), *guesses]).strip()
 
     __repr__ = __str__
 
@@ -90,7 +93,8 @@ def check(
         bench = asked.bench()
         targets = [of_object(target, bench)] if named is None else asked.targets(bench)
         asked.require_lens(bench)
-        return Result(tuple(check_laws(targets, choose(laws), Effort(examples, seed), max_time, tick)))
+        outcomes = tuple(check_laws(targets, choose(laws), Effort(examples, seed), max_time, tick))
+        return Result(outcomes, tuple(said for one in targets if (said := diagnose(one, outcomes))))
     finally:
         torch.set_num_threads(threads)
 

@@ -13,6 +13,7 @@ import torch
 import kvref
 from kvref.case import Case
 from kvref.checking import exit_code
+from kvref.diagnosis.diagnose import Diagnosis
 from kvref.errors import BadInput
 from kvref.expected import Expected, reason_for, unmet
 from kvref.finding import Finding
@@ -43,6 +44,7 @@ class Checked:
     seconds: float
     stopped: bool = False
     expected: Sequence[Expected] = ()
+    diagnoses: Sequence[Diagnosis] = ()
 
     @property
     def new(self) -> list[Outcome]:
@@ -57,7 +59,7 @@ class Checked:
     @property
     def exit_code(self) -> int:
         """What the check ends with. Where all that could be tried is known, nothing is new, and that is fine."""
-        rest = [outcome for outcome in self.new if outcome.status is not Status.SKIPPED]
+        rest = [outcome for outcome in self.new if outcome.status not in (Status.SKIPPED, Status.BLOCKED)]
         survived = any(kill.cell is None for kill in self.kills)
         if not rest and len(self.new) < len(self.outcomes) and not self.stopped and not survived:
             return 0
@@ -85,6 +87,10 @@ class Checked:
                 {"bug": kill.bug, "law": kill.cell and kill.cell.law, "example": kill.cell and kill.cell.killed_after}
                 for kill in self.kills
             ],
+            "looks_like": {
+                said.target: [{"bug": guess.bug, "score": round(guess.score, 3)} for guess in said.named]
+                for said in self.diagnoses
+            },
             "strength": self.strength and str(self.strength),
             "unmet": [str(expected) for expected in self.unmet],
         }
@@ -122,10 +128,11 @@ class Checked:
                 why = reason_for(outcome, self.expected)
                 title = outcome.finding.headline() + (f" (expected: {why})" if why else "")
                 lines += [f"<details><summary>{title}</summary>", "", "```", str(outcome.finding), "```", "</details>"]
-            elif outcome.status not in (Status.HELD, Status.SKIPPED):
+            elif outcome.status not in (Status.HELD, Status.SKIPPED, Status.BLOCKED):
                 lines.append(f"- {outcome.law.name} is {outcome.status} for {outcome.target}: {outcome.reason}")
         lines += [f"- bug {kill.bug} survived" for kill in self.kills if kill.cell is None]
         lines += [f"- no longer there, though expected: {expected}" for expected in self.unmet]
+        lines += [f"- {said.target} {said}" for said in self.diagnoses]
         lines += ["", str(self.strength)] if self.strength else []
         return "\n".join(lines) + "\n"
 
@@ -157,7 +164,9 @@ def finding_json(finding: Finding) -> dict[str, Any]:
         "law": finding.sentence,
         "diverges": str(finding.divergence),
         "gap": gap if gap is None or isfinite(gap) else str(gap),
+        "oracle": finding.oracle,
         "cache": finding.origin,
+        "module": finding.module,
         "verdict": None if finding.verdict is None else str(finding.verdict.kind),
         "because": finding.verdict and finding.verdict.because,
         "replay": finding.replay,

@@ -152,6 +152,7 @@ def run(
     from kvref.checked import Checked
     from kvref.checking import check as check_laws
     from kvref.checking import exit_code
+    from kvref.diagnosis.diagnose import diagnose
     from kvref.expected import reason_for
     from kvref.matrix.gate import Kill, kills
     from kvref.matrix.record import record
@@ -186,7 +187,10 @@ def run(
     if outcomes:
         every = len(killed) == len(bugs)
         strength = strength_of(killed, len(laws)) if every else recorded_strength(outcomes, record(), bugs)
-    return Checked(targets, bench, effort, outcomes, killed, strength, seconds, stopped, expected)
+    diagnoses = [] if stopped else [said for target in targets if (said := diagnose(target, outcomes))]
+    for said in diagnoses:
+        report.diagnosis(said)
+    return Checked(targets, bench, effort, outcomes, killed, strength, seconds, stopped, expected, diagnoses)
 
 
 def tell(checked: "Checked") -> None:

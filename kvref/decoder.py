@@ -64,6 +64,7 @@ class Capability(StrEnum):
     SESSION = "session"
     WITHOUT_MASK = "without_mask"
     WITH_ALL_HEADS = "with_all_heads"
+    INDEPENDENT = "independent"
 
 
 BUILT_OF: dict[Capability, tuple[Capability, ...]] = {
@@ -245,6 +246,10 @@ class Decoder:
     def poison(self, cache: Any, value: float) -> Any:
         """Fill every free slot."""
         return self._call("poison", cache, value)
+
+    def independent(self, tokens: Tokens) -> Logits:
+        """Logits of whole sequences by another implementation of the same weights, the same but for rounding."""
+        return answers.logits("independent", self._call("independent", tokens), (*tokens.shape, self.vocab_size), None)
 
     def generate(self, prompt: Tokens, max_new_tokens: int, sampler: Sampler) -> list[list[int]]:
         """Tokens that cached generation adds to the prompt, for each row: its own loop, or else kvref's."""

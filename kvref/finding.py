@@ -55,7 +55,8 @@ class Finding:
 
     `command` are the arguments of `kvref check` that lead to the target. `lens` is the one under which it fails, and
     `own` whether that is the one which was asked for. `origin` says which keys or values in the cache are the first
-    wrong ones, where the decoder shows them.
+    wrong ones, where the decoder shows them; `oracle` which side is wrong, where cache and uncached pass disagree; and
+    `module` which module is the first to give something else.
     """
 
     target: str
@@ -71,6 +72,8 @@ class Finding:
     replay: str
     raised: bool = False
     verdict: Verdict | None = None
+    oracle: str | None = None
+    module: str | None = None
 
     def headline(self) -> str:
         """What it is about, in a line."""
@@ -94,7 +97,9 @@ class Finding:
             "  schedule",
             *(f"      {step}" for step in steps),
             f"  {'raised  ' if self.raised else 'diverges'}  {self.divergence}{size}",
+            *([f"  oracle    {self.oracle}"] if self.oracle else []),
             *([f"  cache     {self.origin}"] if self.origin else []),
+            *([f"  module    {self.module}"] if self.module else []),
             *([f"  verdict   {self.verdict.kind}: {self.verdict.because}"] if self.verdict else []),
             f"  replay    {self.replay}",
         ]

@@ -20,10 +20,12 @@ from kvref.law import Law
 from kvref.lens import NATIVE, Lens
 from kvref.locate import locate
 from kvref.operations import count
+from kvref.parting import first_parting
 from kvref.rehearsal import Plan, Rehearsal
 from kvref.schedule import Schedule
 from kvref.strategies import DRAWN, Choices, pick
 from kvref.targets import Target, Under
+from kvref.testimony import witnessed
 from kvref.verdict import NOISES, PASSES, Kind, Verdict
 from kvref.watch import Failure, Tick, Watch
 
@@ -57,6 +59,7 @@ class Status(StrEnum):
     VACUOUS = "vacuous"
     CUT_SHORT = "cut short"
     UNDECIDED = "undecided"
+    BLOCKED = "blocked"
 
 
 @dataclass(frozen=True)
@@ -277,7 +280,8 @@ def describe(law: Law, target: Target, effort: Effort, failure: Failure, verdict
     """Put a failure on paper, with the place where the cache first went wrong."""
     failure = trimmed(law, failure)
     decoder, schedule, divergence = failure.decoder, failure.schedule, failure.divergence
-    origin = locate(decoder, schedule, divergence.step) if divergence.gap is not None else None
+    differs = divergence.gap is not None
+    origin = locate(decoder, schedule, divergence.step) if differs else None
     replay = f"kvref check {target.command} --law {law.name}{effort.flags()}"
     if not target.command:
         replay = f'the same kvref.check(...), with laws=["{law.name}"]'
@@ -296,6 +300,8 @@ def describe(law: Law, target: Target, effort: Effort, failure: Failure, verdict
         replay=replay,
         raised=raised,
         verdict=verdict,
+        oracle=witnessed(decoder, schedule, divergence) if differs else None,
+        module=first_parting(decoder, schedule, divergence) if differs else None,
     )
 
 

@@ -164,6 +164,12 @@ class CausalLM:
         """One pass without a cache."""
         return self.model(input_ids=tokens, use_cache=False, **self.positions(0, tokens)).logits
 
+    def independent(self, tokens: Tokens) -> Logits:
+        """One pass without a cache in float64, through the attention that is written out in transformers."""
+        other: Any = deepcopy(self.model).double()
+        other.set_attn_implementation("eager")
+        return other(input_ids=tokens, use_cache=False, **self.positions(0, tokens)).logits
+
     def start(self, batch: int, capacity: int | None) -> Filled:
         """Start an empty cache."""
         slots = self.block_size if capacity is None else min(capacity, self.block_size)
