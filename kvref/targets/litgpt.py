@@ -51,6 +51,9 @@ TINY_IF_SET: Mapping[str, Any] = {
 KINDS_OF_LAYER = ("sliding_window_indices", "rope_indices")
 """Lists of 0 and 1, one for each layer; tiny, layers of both kinds take turns, where there are both."""
 
+IGNORED = ("name", "hf_config", "rope_base", "norm_eps", "padding_multiple")
+"""What makes no other kind of model."""
+
 
 @dataclass(frozen=True)
 class Held:
@@ -110,9 +113,12 @@ class LitGPT:
             block.attn.kv_cache = buffers
         self.model.mask_cache = cache.mask
         logits: list[Tensor] = []
-        for part in tokens.split(self.window or new, dim=1):
+        for begin in range(0, new, self.window or new):
+            part = tokens[:, begin : begin + (self.window or new)]
             positions = self.positions(cache.lengths, part.shape[1])
-            most = {} if self.kind == "masked" else {"input_pos_maxp1": max(cache.lengths) + part.shape[1]}
+            most: dict[str, int] = (
+                {} if self.kind == "masked" else {"input_pos_maxp1": max(cache.lengths) + part.shape[1]}
+            )
             logits.append(self.model(part, positions, **most))
             lengths = tuple(length + part.shape[1] for length in cache.lengths)
             cache = replace(cache, lengths=lengths, reached=max(cache.reached, *lengths))
@@ -189,10 +195,10 @@ def names() -> Iterator[str]:
     """The first config of each kind: many differ in their sizes alone."""
     seen = set[str]()
     for config in configs():
-        made = vars(tiny(config["name"]))
+        made: dict[str, Any] = dict(vars(tiny(config["name"])))
         # Norms go by the name of the config.
         norms = [word in config["name"] for word in ("Gemma", "OLMo")]
-        kind = repr([{key: value for key, value in made.items() if key not in ("name", "hf_config")}, norms])
+        kind = repr([{key: value for key, value in made.items() if key not in IGNORED}, norms])
         if kind not in seen:
             seen.add(kind)
             yield config["name"]

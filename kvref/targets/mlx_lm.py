@@ -185,7 +185,7 @@ class MLX:
     def tensor(self, array: Any) -> Tensor:
         """The numbers of an array; what numpy has no dtype for goes through float32, which holds it."""
         wide = array if array.dtype == self.mx.float64 else array.astype(self.mx.float32)
-        return torch.from_numpy(np.array(wide))
+        return torch.from_numpy(np.array(wide))  # pyright: ignore[reportUnknownMemberType] torch leaves it untyped
 
 
 def flat(parts: Sequence[Any]) -> list[Any]:

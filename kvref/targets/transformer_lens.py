@@ -40,7 +40,7 @@ class Bridged(CausalLM):
         everything = torch.cat([cache.tokens, tokens], dim=1)
         if everything.shape[1] - min(cache.padding) > cache.capacity:
             raise CacheFull(f"{everything.shape[1]} tokens do not fit into a cache for {cache.capacity}")
-        told = self.padded(cache, tokens) if any(cache.padding) else {}
+        told: Mapping[str, Any] = self.padded(cache, tokens) if any(cache.padding) else {}
         asked = {"return_type": "logits_and_cache", "use_cache": True, "past_key_values": cache.held}
         logits, held = self.bridge(tokens, **asked, **told)
         return logits, Filled(held, everything, cache.capacity, cache.padding)

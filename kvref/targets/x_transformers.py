@@ -3,7 +3,7 @@
 import ast
 import inspect
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -145,8 +145,7 @@ class XTransformer:
         self.net, self.kind, self.device = net, kind, device
         self.vocab_size = int(net.num_tokens)
         self.block_size = int(net.max_seq_len) or int(MODEL["max_seq_len"])
-        attention = type(next(module for module in net.modules() if type(module).__name__ == "Attention"))
-        self.attentions: list[Any] = [module for module in net.modules() if isinstance(module, attention)]
+        self.attentions: list[Any] = [module for module in net.modules() if type(module).__name__ == "Attention"]
         self.n_layer = len(self.attentions)
         self.refuses = {"crop_rows": "x-transformers has one length for all rows"}
         executed = net.attn_layers.layers_execute_order
@@ -210,7 +209,11 @@ class XTransformer:
         if len(set(cache.padding)) > 1:
             raise NotImplementedError(self.refuses["crop_rows"])
         columns = length + cache.padding[0] if length else 0
-        kept = self.changed(cache.kept, lambda cached: cached[..., :columns, :]) if columns else None
+
+        def first(cached: Tensor) -> Tensor:
+            return cached[..., :columns, :]
+
+        kept = self.changed(cache.kept, first) if columns else None
         if kept is not None:
             kept.cache_length = columns
         padding = cache.padding if length else (0,) * len(cache.padding)
@@ -219,14 +222,18 @@ class XTransformer:
     def reorder(self, cache: Held, rows: Sequence[int]) -> Held:
         """Make the batch of these rows, as its beam search does."""
         order = list(rows)
-        kept = self.changed(cache.kept, lambda cached: cached[order])
+
+        def moved(cached: Tensor) -> Tensor:
+            return cached[order]
+
+        kept = self.changed(cache.kept, moved)
         return replace(cache, kept=kept, tokens=cache.tokens[order], padding=tuple(cache.padding[row] for row in order))
 
     def fork(self, cache: Held) -> Held:
         """Copy a cache, as its own `copy` does."""
         return replace(cache, kept=copy(cache.kept))
 
-    def changed(self, kept: Any, change: Any) -> Any:
+    def changed(self, kept: Any, change: Callable[[Tensor], Tensor]) -> Any:
         """A copy of a cache with something done to every tensor in it."""
         if kept is None:
             return None
