@@ -2,7 +2,7 @@
 
 import inspect
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
@@ -120,18 +120,22 @@ class KerasHub:
 
     def reorder(self, cache: Held, rows: Sequence[int]) -> Held:
         """Make the batch of these rows, as its beam search does."""
-        order = torch.tensor(list(rows), device=self.device)
-        return replace(cache, kept=each(cache.kept, lambda part: part.index_select(0, order)))
+        order = list(rows)
+
+        def moved(part: Tensor) -> Tensor:
+            return part[order]
+
+        return replace(cache, kept=each(cache.kept, moved))
 
     def fork(self, cache: Held) -> Held:
         """Copy the tensor."""
         return replace(cache, kept=each(cache.kept, torch.clone))
 
 
-def each(kept: Any, change: Any) -> Any:
+def each(kept: Any, change: Callable[[Tensor], Tensor]) -> Any:
     """The same with something done to every tensor in it."""
-    if isinstance(kept, Tensor):
-        return change(kept)
+    if kept is None or isinstance(kept, Tensor):
+        return None if kept is None else change(kept)
     if isinstance(kept, dict):
         return {name: each(part, change) for name, part in kept.items()}
     return type(kept)(each(part, change) for part in kept)

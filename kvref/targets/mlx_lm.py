@@ -119,11 +119,11 @@ class MLX:
 
     def crop(self, cache: Held, length: int) -> Held:
         """Trim what is behind the first tokens, where mlx-lm says that it can."""
+        if not self.caches.can_trim_prompt_cache(cache.parts):
+            raise NotImplementedError("can_trim_prompt_cache says that it cannot be trimmed")
         lengths = self.lengths(cache)
         if len(set(lengths)) > 1:
             raise NotImplementedError(self.refuses["crop_rows"])
-        if not self.caches.can_trim_prompt_cache(cache.parts):
-            raise NotImplementedError("can_trim_prompt_cache says that it cannot be trimmed")
         self.caches.trim_prompt_cache(cache.parts, lengths[0] - length)
         return cache
 
