@@ -55,7 +55,9 @@ def check(
         str | None,
         typer.Argument(
             help="reference[:growing|:static], bug:NAME, hf-config:TYPE (a model of transformers, tiny and random), "
-            "hf:CHECKPOINT (a directory or hub name), package.module:factory or path/file.py:factory. "
+            "hf:CHECKPOINT (a directory or hub name), litgpt:CONFIG, mlx-lm:TYPE, keras-hub:NAME, "
+            "transformer-lens:TYPE or x-transformers:OPTIONS (other packages, tiny and random), "
+            "package.module:factory or path/file.py:factory. "
             "Without it, the reference is checked and every bug has to be caught.",
             show_default=False,
         ),
@@ -70,7 +72,8 @@ def check(
         str | None,
         typer.Option(
             help="growing or static, for the reference and models derived from it; else both. For models of "
-            "transformers dynamic, recorded (it can leave a window) and static, with commas; else what it says fits."
+            "transformers dynamic, recorded (it can leave a window) and static, with commas; else what it says fits. "
+            "Other packages have kinds of their own."
         ),
     ] = None,
     attn: Annotated[

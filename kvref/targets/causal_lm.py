@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor, nn
 
-from kvref.errors import CacheFull, TargetError, one_line
-from kvref.lens import relative_gap
+from kvref.errors import CacheFull, TargetError
 from kvref.protocol import Logits, Tokens
+from kvref.targets.padding import padding_changes
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -54,11 +54,6 @@ FORGETS_POSITIONS = ("bamba",)
 
 WHOLE_SEQUENCE = ("xlm",)
 """Model types that want past tokens together with the new ones, and leave out themselves what is cached."""
-
-
-ROUNDING = 0.05
-"""Share of the largest logit up to which padding counts as borne: bfloat16 rounds by less, a position counted wrongly
-changes more."""
 
 
 @dataclass(frozen=True)
@@ -146,19 +141,12 @@ class CausalLM:
 
         Where it is not, as under learned positions that nobody can give, padding is wrong before there is a cache.
         """
-        tokens = torch.arange(1, 4, device=self.device)[None]
-        padded = torch.cat([tokens.new_zeros(1, 2), tokens], dim=1)
-        with torch.inference_mode():
-            try:
-                want = self.full(tokens)
-            except Exception:
-                return ""  # that is for the laws to say
-            try:
-                told = self.padded(replace(self.start(1, None), padding=(2,)), padded)
-                got = self.model(input_ids=padded, use_cache=False, **told).logits[:, 2:]
-            except Exception as error:
-                return f"without a cache padding raises {one_line(error)}"
-        return "" if relative_gap(got, want) < ROUNDING else "without a cache padding makes its logits others too"
+
+        def padded(tokens: Tokens, padding: Sequence[int]) -> Logits:
+            told = self.padded(replace(self.start(1, None), padding=tuple(padding)), tokens)
+            return self.model(input_ids=tokens, use_cache=False, **told).logits
+
+        return padding_changes(self.full, padded, self.device)
 
     def full(self, tokens: Tokens) -> Logits:
         """One pass without a cache."""

@@ -19,9 +19,13 @@ from kvref.gpt2 import GPT
 from kvref.targets.base import Bench, OneDecoder, Target
 from kvref.targets.module import decoder_of
 from kvref.targets.named import named_by_package, named_in_project
+from kvref.targets.packages import PACKAGES, from_package
 from kvref.targets.reference import DECODERS, PARTS, Part, ReferenceTarget, describe, kind_of
 
-FORMS = "reference, bug:NAME, hf-config:TYPE, hf:CHECKPOINT, package.module:factory or path/file.py:factory"
+FORMS = (
+    "reference, bug:NAME, hf-config:TYPE, hf:CHECKPOINT, "
+    f"{', '.join(f'{package}:...' for package in PACKAGES)}, package.module:factory or path/file.py:factory"
+)
 
 
 def resolve(target: str, bench: Bench, kind: str | None = None, attention: str | None = None) -> list[Target]:
@@ -42,6 +46,8 @@ def resolve(target: str, bench: Bench, kind: str | None = None, attention: str |
         return (from_config if head == "hf-config" else from_checkpoint)(tail, target, bench, kind, attention)
     if attention is not None:
         raise TargetError(f"--attn is for models of transformers; {target} has its own attention")
+    if head in PACKAGES:
+        return from_package(head, tail, target, bench, kind)
     require_kind(kind)
     if head in ("reference", "bug"):
         name, _, suffix = tail.rpartition(":") if tail.rpartition(":")[2] in DECODERS else (tail, "", "")
