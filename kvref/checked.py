@@ -71,6 +71,7 @@ class Checked:
             "versions": {"kvref": kvref.__version__, "torch": torch.__version__, "python": platform.python_version()},
             "device": str(bench.device),
             "lens": bench.lens,
+            "profile": effort.profile,
             "examples": effort.examples,
             "seed": effort.seed,
             "seconds": round(self.seconds, 1),

@@ -90,8 +90,20 @@ def check(
             show_default=False,
         ),
     ] = None,
-    examples: Annotated[int, typer.Option(min=1, help="Schedules to try for each law; too few miss its cases.")] = 60,
-    seed: Annotated[int, typer.Option(min=0, help="The same seed draws the same schedules.")] = 0,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            help="quick: few schedules for each law; ci: 60, the same ones each time, and the usual one; "
+            "deep: 1000, others each time."
+        ),
+    ] = None,
+    examples: Annotated[
+        int | None,
+        typer.Option(min=1, help="Schedules to try for each law, else by profile; too few miss its cases."),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="The same seed draws the same schedules; 0, but for --profile deep.")
+    ] = None,
     max_time: Annotated[
         float | None,
         typer.Option(min=1, help="Seconds for all laws together, shared by need; 300 for a checkpoint, else no limit."),
@@ -104,9 +116,9 @@ def check(
     from kvref.asked import Asked
     from kvref.expected import expected_by_project, expected_by_report
     from kvref.law import choose
-    from kvref.search import Effort
+    from kvref.profile import effort_for
 
-    laws = choose(law or [])
+    laws, effort = choose(law or []), effort_for(profile, examples, seed)
     expected = expected_by_project() + (expected_by_report(baseline) if baseline else [])
     asked = Asked(target, weights, text, prompt, cache, attn, device, lens, tuple(dtype or ()))
     bench = asked.bench()
@@ -116,7 +128,7 @@ def check(
     targets = asked.targets(bench)
     asked.require_lens(bench)
     whole = target is None and weights is None and cache is None and not law
-    checked = run(targets, laws, Effort(examples, seed), limit, bench, whole=whole, expected=expected)
+    checked = run(targets, laws, effort, limit, bench, whole=whole, expected=expected)
     tell(checked)
     raise typer.Exit(checked.exit_code)
 

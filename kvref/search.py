@@ -32,7 +32,9 @@ from kvref.watch import Failure, Tick, Watch
 class Effort:
     """How hard to search. With one seed the same examples are drawn on every machine.
 
-    Where `first` is given, only so many of the examples are tried, and the search is cut short by that.
+    Where `first` is given, only so many of the examples are tried, and the search is cut short by that. `profile` is
+    the name under which it was asked for, if any, and `spelled` is for a project whose own profile is not the usual
+    one: there flags say what is the default elsewhere.
     """
 
     examples: int = 60
@@ -40,11 +42,17 @@ class Effort:
     max_seconds: float | None = None
     shrink: bool = True
     first: int | None = None
+    profile: str = ""
+    spelled: bool = False
+
+    def __str__(self) -> str:
+        named = f"profile {self.profile}, " if self.profile else ""
+        return f"{named}{count(self.examples, 'example')} a law, seed {self.seed}"
 
     def flags(self) -> str:
         """Command-line flags that ask for the same examples, where they are not the default."""
-        examples = "" if self.examples == Effort.examples else f" --examples {self.examples}"
-        return examples + ("" if self.seed == Effort.seed else f" --seed {self.seed}")
+        said = {name: getattr(self, name) for name in ("examples", "seed")}
+        return "".join(f" --{name} {n}" for name, n in said.items() if self.spelled or n != getattr(Effort, name))
 
 
 class Status(StrEnum):
