@@ -208,7 +208,7 @@ def tell(checked: "Checked") -> None:
     for known in checked.unmet:
         typer.echo(f"no longer there, though expected: {known}")
     try:
-        checked.write(FOLDER)
+        typer.echo(f"report: {checked.write(FOLDER)[-1]}")
     except BadInput as error:
         typer.echo(str(error))
     if os.environ.get("GITHUB_ACTIONS") == "true":

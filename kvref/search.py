@@ -21,11 +21,12 @@ from kvref.law import Law
 from kvref.lens import NATIVE, Lens
 from kvref.locate import locate
 from kvref.operations import count
+from kvref.positions import errors_by_position
 from kvref.rehearsal import Plan, Rehearsal
 from kvref.schedule import Schedule
 from kvref.targets import Target, Under
 from kvref.verdict import NOISES, PASSES, Kind, Verdict
-from kvref.watch import Failure, Tick, Watch
+from kvref.watch import Failure, Tick, Watch, seed_by
 
 
 @dataclass(frozen=True)
@@ -288,6 +289,7 @@ def describe(law: Law, target: Target, effort: Effort, failure: Failure, verdict
     if not target.command:
         replay = f'the same kvref.check(...), with laws=["{law.name}"]'
     raised = isinstance(failure.error, DecoderRaised)
+    seed_by(schedule)
     return Finding(
         target.name,
         target.command,
@@ -302,6 +304,7 @@ def describe(law: Law, target: Target, effort: Effort, failure: Failure, verdict
         replay=replay,
         raised=raised,
         verdict=verdict,
+        errors=errors_by_position(decoder, schedule),
     )
 
 
