@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvref import case_cli
+from kvref import case_cli, init_cli
 from kvref.errors import BadInput, CaseError, NotExact
 from kvref.matrix.cli import app as bugs
 from kvref.measure.cli import app as measure
@@ -32,6 +32,7 @@ app.add_typer(measure, name="measure")
 app.command(epilog=case_cli.EXIT_CODES)(case_cli.replay)
 app.command(epilog="Exit codes: 0 kept, 2 bad input.")(case_cli.keep)
 app.command(epilog="Exit codes: 0 explained, 2 bad input.")(case_cli.explain)
+app.command(epilog="Exit codes: 0 written, 2 bad input.")(init_cli.init)
 
 
 @app.callback(invoke_without_command=True)
@@ -241,7 +242,7 @@ INTERRUPTED = 130
 """What newer versions of typer give for Ctrl-C, where older ones raise."""
 
 
-COMMANDS = ("bugs", "check", "env", "explain", "keep", "measure", "replay")
+COMMANDS = ("bugs", "check", "env", "explain", "init", "keep", "measure", "replay")
 
 
 def main() -> None:
