@@ -16,10 +16,11 @@ from kvref.diagnosis.diagnose import Diagnosis, diagnose
 from kvref.errors import BadInput
 from kvref.finding import Finding
 from kvref.law import choose
-from kvref.search import Effort, Outcome
+from kvref.profile import effort_for
+from kvref.search import Outcome
 from kvref.targets import Bench, OneDecoder, Target
 from kvref.targets.module import decoder_of
-from kvref.targets.resolve import from_object
+from kvref.targets.resolve import from_object, made_by
 
 
 @dataclass(frozen=True)
@@ -69,23 +70,26 @@ def check(
     lens: str = "tile",
     device: str = "auto",
     dtype: str | None = None,
-    examples: int = Effort.examples,
-    seed: int = 0,
+    profile: str | None = None,
+    examples: int | None = None,
+    seed: int | None = None,
     max_time: float | None = None,
     tick: Callable[[str, int], None] = lambda _law, _examples: None,
 ) -> Result:
     """Try every law, or those that are named, on a target, and give what came of it.
 
     `target` is what `kvref check` takes, a factory of a decoder, or a decoder: an `nn.Module` of the form
-    `(tokens, cache=None) -> (logits, cache)`, or an object with the protocol's methods. `max_time` is in seconds, for
-    all laws together. `tick` is called with a law and a number of examples while they are tried. Raises `BadInput` for
-    what cannot be tried, and `NotExact` where the lens cannot claim its bits on this machine.
+    `(tokens, cache=None) -> (logits, cache)`, or an object with the protocol's methods. `profile` is quick, ci or deep;
+    `examples` and `seed` go before what it says. `max_time` is in seconds, for all laws together. `tick` is called with
+    a law and a number of examples while they are tried. Raises `BadInput` for what cannot be tried, and `NotExact`
+    where the lens cannot claim its bits on this machine.
 
         result = kvref.check(make_decoder, laws=["crop-equals-never-having-appended"])
         result.require()
     """
-    if examples < 1 or (max_time is not None and not max_time > 0):
-        raise BadInput(f"at least one example and some time are needed, not {examples} and {max_time} s")
+    if max_time is not None and not max_time > 0:
+        raise BadInput(f"some time is needed, not {max_time} s")
+    effort = effort_for(profile, examples, seed)
     named = target if isinstance(target, str) else None
     asked = Asked(named, device=device, lens=lens, dtype=() if dtype is None else (dtype,))
     threads = torch.get_num_threads()
@@ -93,7 +97,7 @@ def check(
         bench = asked.bench()
         targets = [of_object(target, bench)] if named is None else asked.targets(bench)
         asked.require_lens(bench)
-        outcomes = tuple(check_laws(targets, choose(laws), Effort(examples, seed), max_time, tick))
+        outcomes = tuple(check_laws(targets, choose(laws), effort, max_time, tick))
         return Result(outcomes, tuple(said for one in targets if (said := diagnose(one, outcomes))))
     finally:
         torch.set_num_threads(threads)
@@ -109,7 +113,7 @@ def of_object(target: object, bench: Bench) -> Target:
     if not isinstance(target, nn.Module) and not hasattr(target, "step"):
         if not callable(made):
             raise BadInput(f"{target!r:.60} is no target: give a string, a factory of decoders, or a decoder")
-        made = made()
+        made = made_by(made)
     decoder = decoder_of(made, name, bench)
     bench.sources(decoder)  # raises now for what does not fit
     return OneDecoder(name, "", decoder, bench)

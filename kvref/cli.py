@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvref import case_cli
+from kvref import case_cli, init_cli
 from kvref.errors import BadInput, CaseError, NotExact
 from kvref.matrix.cli import app as bugs
 from kvref.measure.cli import app as measure
@@ -32,6 +32,7 @@ app.add_typer(measure, name="measure")
 app.command(epilog=case_cli.EXIT_CODES)(case_cli.replay)
 app.command(epilog="Exit codes: 0 kept, 2 bad input.")(case_cli.keep)
 app.command(epilog="Exit codes: 0 explained, 2 bad input.")(case_cli.explain)
+app.command(epilog="Exit codes: 0 written, 2 bad input.")(init_cli.init)
 
 
 @app.callback(invoke_without_command=True)
@@ -93,8 +94,20 @@ def check(
             show_default=False,
         ),
     ] = None,
-    examples: Annotated[int, typer.Option(min=1, help="Schedules to try for each law; too few miss its cases.")] = 60,
-    seed: Annotated[int, typer.Option(min=0, help="The same seed draws the same schedules.")] = 0,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            help="quick: few schedules for each law; ci: 60, the same ones each time, and the usual one; "
+            "deep: 1000, others each time."
+        ),
+    ] = None,
+    examples: Annotated[
+        int | None,
+        typer.Option(min=1, help="Schedules to try for each law, else by profile; too few miss its cases."),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="The same seed draws the same schedules; 0, but for --profile deep.")
+    ] = None,
     max_time: Annotated[
         float | None,
         typer.Option(min=1, help="Seconds for all laws together, shared by need; 300 for a checkpoint, else no limit."),
@@ -107,9 +120,9 @@ def check(
     from kvref.asked import Asked
     from kvref.expected import expected_by_project, expected_by_report
     from kvref.law import choose
-    from kvref.search import Effort
+    from kvref.profile import effort_for
 
-    laws = choose(law or [])
+    laws, effort = choose(law or []), effort_for(profile, examples, seed)
     expected = expected_by_project() + (expected_by_report(baseline) if baseline else [])
     asked = Asked(target, weights, text, prompt, cache, attn, device, lens, tuple(dtype or ()))
     bench = asked.bench()
@@ -119,7 +132,7 @@ def check(
     targets = asked.targets(bench)
     asked.require_lens(bench)
     whole = target is None and weights is None and cache is None and not law
-    checked = run(targets, laws, Effort(examples, seed), limit, bench, whole=whole, expected=expected)
+    checked = run(targets, laws, effort, limit, bench, whole=whole, expected=expected)
     tell(checked)
     raise typer.Exit(checked.exit_code)
 
@@ -203,7 +216,7 @@ def tell(checked: "Checked") -> None:
     for known in checked.unmet:
         typer.echo(f"no longer there, though expected: {known}")
     try:
-        checked.write(FOLDER)
+        typer.echo(f"report: {checked.write(FOLDER)[-1]}")
     except BadInput as error:
         typer.echo(str(error))
     if os.environ.get("GITHUB_ACTIONS") == "true":
@@ -236,7 +249,7 @@ INTERRUPTED = 130
 """What newer versions of typer give for Ctrl-C, where older ones raise."""
 
 
-COMMANDS = ("bugs", "check", "env", "explain", "keep", "measure", "replay")
+COMMANDS = ("bugs", "check", "env", "explain", "init", "keep", "measure", "replay")
 
 
 def main() -> None:

@@ -46,8 +46,7 @@ class Report:
         threads = count(torch.get_num_threads(), "thread")
         self.line(
             f"kvref {kvref.__version__}, torch {torch.__version__}, Python {platform.python_version()}, "
-            f"{bench.device}, {threads}; lens {bench.lens}; {effort.examples} examples a law, "
-            f"seed {effort.seed}{limit}"
+            f"{bench.device}, {threads}; lens {bench.lens}; {effort}{limit}"
         )
 
     def outcome(self, outcome: Outcome, expected: str = "") -> None:

@@ -21,20 +21,23 @@ from kvref.lens import NATIVE, Lens
 from kvref.locate import locate
 from kvref.operations import count
 from kvref.parting import first_parting
+from kvref.positions import errors_by_position
 from kvref.rehearsal import Plan, Rehearsal
 from kvref.schedule import Schedule
 from kvref.strategies import DRAWN, Choices, pick
 from kvref.targets import Target, Under
 from kvref.testimony import witnessed
 from kvref.verdict import NOISES, PASSES, Kind, Verdict
-from kvref.watch import Failure, Tick, Watch
+from kvref.watch import Failure, Tick, Watch, seed_by
 
 
 @dataclass(frozen=True)
 class Effort:
     """How hard to search. With one seed the same examples are drawn on every machine.
 
-    Where `first` is given, only so many of the examples are tried, and the search is cut short by that.
+    Where `first` is given, only so many of the examples are tried, and the search is cut short by that. `profile` is
+    the name under which it was asked for, if any, and `spelled` is for a project whose own profile is not the usual
+    one: there flags say what is the default elsewhere.
     """
 
     examples: int = 60
@@ -42,11 +45,17 @@ class Effort:
     max_seconds: float | None = None
     shrink: bool = True
     first: int | None = None
+    profile: str = ""
+    spelled: bool = False
+
+    def __str__(self) -> str:
+        named = f"profile {self.profile}, " if self.profile else ""
+        return f"{named}{count(self.examples, 'example')} a law, seed {self.seed}"
 
     def flags(self) -> str:
         """Command-line flags that ask for the same examples, where they are not the default."""
-        examples = "" if self.examples == Effort.examples else f" --examples {self.examples}"
-        return examples + ("" if self.seed == Effort.seed else f" --seed {self.seed}")
+        said = {name: getattr(self, name) for name in ("examples", "seed")}
+        return "".join(f" --{name} {n}" for name, n in said.items() if self.spelled or n != getattr(Effort, name))
 
 
 class Status(StrEnum):
@@ -286,6 +295,7 @@ def describe(law: Law, target: Target, effort: Effort, failure: Failure, verdict
     if not target.command:
         replay = f'the same kvref.check(...), with laws=["{law.name}"]'
     raised = isinstance(failure.error, DecoderRaised)
+    seed_by(schedule)
     return Finding(
         target.name,
         target.command,
@@ -302,6 +312,7 @@ def describe(law: Law, target: Target, effort: Effort, failure: Failure, verdict
         verdict=verdict,
         oracle=witnessed(decoder, schedule, divergence) if differs else None,
         module=first_parting(decoder, schedule, divergence) if differs else None,
+        errors=errors_by_position(decoder, schedule),
     )
 
 

@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import sys
+from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
 from shlex import quote
@@ -163,7 +164,7 @@ def from_object(found: Any, name: str, bench: Bench, kind: str | None) -> Target
     if not callable(found):
         raise TargetError(f"{name} is a {type(found).__name__}; a target is a factory: a function that makes a decoder")
     try:
-        made = found()
+        made = made_by(found)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
@@ -171,3 +172,10 @@ def from_object(found: Any, name: str, bench: Bench, kind: str | None) -> Target
     decoder = decoder_of(made, name, bench)
     bench.sources(decoder)  # raises now for a prompt or text that does not fit
     return OneDecoder(name, quote(name) + bench.flags, decoder, bench)
+
+
+def made_by(factory: Callable[[], object]) -> object:
+    """What a factory makes, with the same random weights whenever it is called."""
+    with torch.random.fork_rng(devices=[]):  # pyright: ignore[reportUnknownMemberType] torch leaves it untyped
+        torch.manual_seed(0)  # pyright: ignore[reportUnknownMemberType] torch leaves it untyped
+        return factory()
