@@ -3,6 +3,8 @@
 import os
 import sys
 import traceback
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,16 +13,23 @@ import typer
 
 from kvref import case_cli
 from kvref.errors import BadInput, CaseError, NotExact
+from kvref.forks import TRANSFORMERS, warm
 from kvref.matrix.cli import app as bugs
 from kvref.measure.cli import app as measure
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from kvref.asked import Asked
     from kvref.checked import Checked
+    from kvref.checking import Tick
     from kvref.expected import Expected
     from kvref.finding import Finding
     from kvref.law import Law
-    from kvref.search import Effort
-    from kvref.targets import Bench, Target
+    from kvref.search import Effort, Outcome
+    from kvref.targets import Bench, Named
+
+    Outcomes = Callable[[Tick], Iterator[Outcome]]
 
 EXIT_CODES = "Exit codes: 0 all hold, 1 finding, 2 bad input, 3 kvref broke, 4 inconclusive."
 WEIGHTS_SECONDS = 300.0
@@ -96,27 +105,47 @@ def check(
         float | None,
         typer.Option(min=1, help="Seconds for all laws together, shared by need; 300 for a checkpoint, else no limit."),
     ] = None,
+    isolate: Annotated[
+        bool,
+        typer.Option(
+            "--isolate/--no-isolate",
+            help="Try what is not kvref's own in a process apart, which may hang or die; not so for a debugger.",
+        ),
+    ] = True,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            min=1,
+            help="Seconds for one call, after which a target counts as hanging; else 60, 600 for a checkpoint.",
+            show_default=False,
+        ),
+    ] = None,
     baseline: Annotated[
         Path | None, typer.Option(help="report.json of an earlier check: what it found is known, and does not fail.")
     ] = None,
 ) -> None:
     """Try every law on a target, and show what breaks one."""
     from kvref.asked import Asked
+
+    asked = Asked(target, weights, text, prompt, cache, attn, device, lens, tuple(dtype or ()))
+    apart = isolate and asked.foreign
+    if apart:
+        warm(TRANSFORMERS if asked.of_transformers else ())
     from kvref.expected import expected_by_project, expected_by_report
     from kvref.law import choose
     from kvref.search import Effort
 
     laws = choose(law or [])
     expected = expected_by_project() + (expected_by_report(baseline) if baseline else [])
-    asked = Asked(target, weights, text, prompt, cache, attn, device, lens, tuple(dtype or ()))
     bench = asked.bench()
     limit = WEIGHTS_SECONDS if max_time is None and asked.large else max_time
-    if limit is not None and not limit > 0:
-        raise BadInput(f"--max-time takes seconds, not {limit}")
-    targets = asked.targets(bench)
-    asked.require_lens(bench)
+    for name, seconds in (("--max-time", limit), ("--timeout", timeout)):
+        if seconds is not None and not seconds > 0:
+            raise BadInput(f"{name} takes seconds, not {seconds}")
     whole = target is None and weights is None and cache is None and not law
-    checked = run(targets, laws, Effort(examples, seed), limit, bench, whole=whole, expected=expected)
+    effort = Effort(examples, seed)
+    with tried(asked, laws, effort, limit, bench, timeout, apart=apart) as (targets, outcomes):
+        checked = run(targets, laws, effort, limit, bench, outcomes, whole=whole, expected=expected)
     tell(checked)
     raise typer.Exit(checked.exit_code)
 
@@ -133,12 +162,46 @@ def env(
     raise typer.Exit(report(resolve_device(device), check, typer.echo))
 
 
-def run(
-    targets: "list[Target]",
+@contextmanager
+def tried(
+    asked: "Asked",
     laws: "list[Law]",
     effort: "Effort",
     max_time: float | None,
     bench: "Bench",
+    timeout: float | None,
+    *,
+    apart: bool,
+) -> "Generator[tuple[Sequence[Named], Outcomes]]":
+    """The targets that are asked for, and what gives the outcomes of the laws on them: here, or in a process apart."""
+    import torch
+
+    from kvref.checking import check as check_laws
+
+    if not apart:
+        targets = asked.targets(bench)
+        asked.require_lens(bench)
+        yield targets, lambda tick: check_laws(targets, laws, effort, max_time, tick)
+        return
+    from kvref.isolation import Isolated, patience_for
+
+    isolated = Isolated(asked, laws, effort, max_time, patience_for(asked, timeout))
+    asked.require_lens(bench)
+    try:
+        described = isolated.open()
+        torch.set_num_threads(isolated.threads)  # as it is there, which the report says
+        yield described, isolated.outcomes
+    finally:
+        isolated.close()
+
+
+def run(
+    targets: "Sequence[Named]",
+    laws: "list[Law]",
+    effort: "Effort",
+    max_time: float | None,
+    bench: "Bench",
+    tried: "Outcomes",
     *,
     whole: bool,
     expected: "list[Expected]",
@@ -150,7 +213,6 @@ def run(
 
     from kvref.bug import catalogue
     from kvref.checked import Checked
-    from kvref.checking import check as check_laws
     from kvref.checking import exit_code
     from kvref.expected import reason_for
     from kvref.matrix.gate import Kill, kills
@@ -166,7 +228,7 @@ def run(
     stopped = False
     try:
         with report.running():
-            for outcome in check_laws(targets, laws, effort, max_time, report.progress):
+            for outcome in tried(report.progress):
                 outcomes.append(outcome)
                 report.outcome(outcome, reason_for(outcome, expected))
                 if outcome.finding:

@@ -71,11 +71,13 @@ class Finding:
     replay: str
     raised: bool = False
     verdict: Verdict | None = None
+    fault: str = ""
+    """What the decoder did where it neither raised nor broke the law: it meddled, died or timed out."""
 
     def headline(self) -> str:
         """What it is about, in a line."""
         if self.raised:
-            return f"{self.target} raised under {self.law}"
+            return f"{self.target} {self.fault or 'raised'} under {self.law}"
         if self.verdict and self.verdict.kind is Kind.UNDECIDABLE:
             return f"{self.law} cannot be decided for {self.target}"
         return f"{self.law} is broken by {self.target}"
@@ -93,7 +95,7 @@ class Finding:
             f"  decoder   {self.decoder}{'' if self.own else f', lens {self.lens}'}",
             "  schedule",
             *(f"      {step}" for step in steps),
-            f"  {'raised  ' if self.raised else 'diverges'}  {self.divergence}{size}",
+            f"  {self.fault or ('raised' if self.raised else 'diverges'):9} {self.divergence}{size}",
             *([f"  cache     {self.origin}"] if self.origin else []),
             *([f"  verdict   {self.verdict.kind}: {self.verdict.because}"] if self.verdict else []),
             f"  replay    {self.replay}",
