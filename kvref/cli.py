@@ -16,6 +16,7 @@ from kvref.errors import BadInput, CaseError, NotExact
 from kvref.forks import TRANSFORMERS, warm
 from kvref.matrix.cli import app as bugs
 from kvref.measure.cli import app as measure
+from kvref.sweep import cli as sweep_cli
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -41,6 +42,7 @@ app.add_typer(measure, name="measure")
 app.command(epilog=case_cli.EXIT_CODES)(case_cli.replay)
 app.command(epilog="Exit codes: 0 kept, 2 bad input.")(case_cli.keep)
 app.command(epilog="Exit codes: 0 explained, 2 bad input.")(case_cli.explain)
+app.command(epilog=sweep_cli.EXIT_CODES)(sweep_cli.sweep)
 
 
 @app.callback(invoke_without_command=True)
@@ -291,7 +293,7 @@ INTERRUPTED = 130
 """What newer versions of typer give for Ctrl-C, where older ones raise."""
 
 
-COMMANDS = ("bugs", "check", "env", "explain", "keep", "measure", "replay")
+COMMANDS = ("bugs", "check", "env", "explain", "keep", "measure", "replay", "sweep")
 
 
 def main() -> None:
