@@ -42,6 +42,13 @@ class Misshapen(DecoderRaised):
     """The decoder answered, with something that is no tensor of logits."""
 
 
+class Meddled(DecoderRaised):
+    """The decoder answered, and changed on the way what is not its own. The cause says what."""
+
+    def __str__(self) -> str:
+        return f"{self.call} {self.error}"
+
+
 def logits(call: str, answer: object, shape: tuple[int, ...], dtype: torch.dtype | None) -> Logits:
     """Floating-point logits of a shape, `batch new vocab_size`, and of a dtype where there were some before.
 

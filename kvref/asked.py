@@ -58,6 +58,16 @@ class Asked:
         """Whether it is a checkpoint, whose passes may take a thousand times those of a tiny model."""
         return self.weights is not None or (self.target or "").startswith("hf:")
 
+    @property
+    def of_transformers(self) -> bool:
+        """Whether it is a model of transformers, as far as its name says."""
+        return (self.target or "").partition(":")[0] in ("hf", "hf-config")
+
+    @property
+    def foreign(self) -> bool:
+        """Whether it is code that is not kvref's own, which may hang, or take its process along."""
+        return self.target is not None and self.target.partition(":")[0] not in ("reference", "bug")
+
     def require_lens(self, bench: "Bench") -> None:
         """Prove once that the lens can claim its bits here. Raises `NotExact` where it cannot."""
         from kvref.exactness import MODES

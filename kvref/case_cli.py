@@ -17,8 +17,8 @@ Named = Annotated[list[str] | None, typer.Argument(help="Numbers of cases, or th
 def replay(cases: Named = None) -> None:
     """Play cases again, or all that were found and kept: fixed, failed, moved elsewhere, or an error."""
     from kvref.case import FOUND, KEPT, find_case, read_case
+    from kvref.isolation import replay_apart
     from kvref.replay import Result
-    from kvref.replay import replay as play_again
 
     every = {path.stem: path for folder in (FOUND, KEPT) for path in sorted(folder.glob("*.json"))}
     paths = [find_case(name) for name in cases] if cases else list(every.values())
@@ -27,7 +27,7 @@ def replay(cases: Named = None) -> None:
     read = [(path, read_case(path)) for path in paths]
     results: list[Result] = []
     for path, case in read:
-        again = play_again(case)
+        again = replay_apart(case)
         results.append(again.result)
         typer.echo(f"{again.result:7} {path.stem}  {case.law}, {case.decoder}")
         typer.echo(f"        {again.told}")

@@ -23,7 +23,7 @@ from kvref.matrix.gate import Kill
 from kvref.matrix.strength import Strength
 from kvref.operations import count
 from kvref.search import Effort, Outcome, Status
-from kvref.targets import Bench, Target
+from kvref.targets import Bench, Named
 
 SCHEMA = 1
 FOLDER = Path(".kvref")
@@ -37,7 +37,7 @@ MOST_ANNOTATIONS = 10
 class Checked:
     """A check that is done, or was stopped: what was tried, on what, and what came of it."""
 
-    targets: Sequence[Target]
+    targets: Sequence[Named]
     bench: Bench
     effort: Effort
     outcomes: Sequence[Outcome]

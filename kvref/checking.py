@@ -1,14 +1,15 @@
 """The check: every law on every target."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 
+from kvref.diagnosis.diagnose import Diagnosis, diagnose
 from kvref.law import Law
 from kvref.matrix.gate import Kill
 from kvref.plan import plan_for, slow_cost
-from kvref.rehearsal import Plan
-from kvref.search import Effort, Outcome, Status, search
+from kvref.rehearsal import Cost, Plan
+from kvref.search import FAULTS, Effort, Outcome, Status, search
 from kvref.targets import Target
 
 Tick = Callable[[str, int], None]
@@ -21,15 +22,22 @@ PLANNING = 0.25
 
 
 def check(
-    targets: Sequence[Target], laws: Sequence[Law], effort: Effort, max_time: float | None, tick: Tick
+    targets: Sequence[Target],
+    laws: Sequence[Law],
+    effort: Effort,
+    max_time: float | None,
+    tick: Tick,
+    begin: int = 0,
+    broken: Iterable[tuple[str, str]] = (),
 ) -> Iterator[Outcome]:
     """Try every law on every target, in `max_time` seconds if given, and give each outcome as it comes.
 
     Limited time is shared by need: a search gets more that must pay for more calls to meet its law's cases, and what
-    one leaves over is shared by those behind it. A law is not tried that builds on one which the target has broken.
+    one leaves over is shared by those behind it. A law is not tried that builds on one which the target has broken. The
+    first `begin` searches are left out, of which those in `broken`, names of a target and a law, broke their law.
     """
-    begun, searches = perf_counter(), [(target, law) for target in targets for law in laws]
-    blocks = Blocks()
+    begun, searches = perf_counter(), [(target, law) for target in targets for law in laws][begin:]
+    blocks = Blocks(set(broken))
     if max_time is None:
         for target, law in searches:
             yield blocks.outcome(law, target) or blocks.note(
@@ -38,7 +46,7 @@ def check(
         return
     end = begun + max_time
     limited = replace(effort, examples=min(effort.examples, REHEARSED))
-    plans = planned(targets, laws, limited, begun + PLANNING * max_time, tick)
+    plans = planned(searches, limited, begun + PLANNING * max_time, tick)
     for number, ((target, law), plan) in enumerate(zip(searches, plans, strict=True)):
         needs = sum(later.seconds for later in plans[number:]) or 1.0
         share = max(end - perf_counter(), 0.0) * plan.seconds / needs
@@ -46,6 +54,24 @@ def check(
         yield blocks.outcome(law, target) or blocks.note(
             search(law, target, chosen, lambda done, law=law: tick(law.name, done), plan)
         )
+
+
+@dataclass(frozen=True)
+class Here:
+    """A check in this process, with what `kvref.isolation.Isolated` has for one in a process of its own."""
+
+    targets: Sequence[Target]
+    laws: Sequence[Law]
+    effort: Effort
+    max_time: float | None
+
+    def outcomes(self, tick: Tick) -> Iterator[Outcome]:
+        """What comes of each law on each target, one after the other."""
+        return check(self.targets, self.laws, self.effort, self.max_time, tick)
+
+    def diagnoses(self, outcomes: Sequence[Outcome]) -> list[Diagnosis]:
+        """What those targets look like that break any law."""
+        return [said for target in self.targets if (said := diagnose(target, outcomes))]
 
 
 @dataclass
@@ -68,23 +94,22 @@ class Blocks:
         return Outcome(law, target.name, Status.BLOCKED, reason=f"builds on {', '.join(under)}, which is broken")
 
 
-def planned(targets: Sequence[Target], laws: Sequence[Law], effort: Effort, end: float, tick: Tick) -> list[Plan]:
-    """A plan for each law on each target, made until a point in time; each rehearsal gets its share of what is left."""
-    plans, left = list[Plan](), len(targets) * len(laws)
-    for target in targets:
-        cost = slow_cost(target)
-        for law in laws:
-            tick(f"planning {law.name}", 0)
-            now = perf_counter()
-            plans.append(plan_for(law, target, effort, cost, now + (end - now) / left))
-            left -= 1
+def planned(searches: Sequence[tuple[Target, Law]], effort: Effort, end: float, tick: Tick) -> list[Plan]:
+    """A plan for each law on a target, made until a point in time; each rehearsal gets its share of what is left."""
+    plans, costs = list[Plan](), dict[str, Cost | None]()
+    for number, (target, law) in enumerate(searches):
+        tick(f"planning {law.name}", 0)
+        if target.name not in costs:
+            costs[target.name] = slow_cost(target)
+        now = perf_counter()
+        plans.append(plan_for(law, target, effort, costs[target.name], now + (end - now) / (len(searches) - number)))
     return plans
 
 
 def exit_code(outcomes: Sequence[Outcome], kills: Sequence[Kill] = (), *, stopped: bool = False) -> int:
     """0 when everything holds and every bug is caught, 1 for a finding, 4 when something was left undecided."""
     statuses = {outcome.status for outcome in outcomes}
-    if statuses & {Status.BROKEN, Status.RAISED} or any(kill.cell is None for kill in kills):
+    if statuses & FAULTS or any(kill.cell is None for kill in kills):
         return 1
     undecided = statuses & {Status.VACUOUS, Status.CUT_SHORT, Status.UNDECIDED}
     return 4 if stopped or undecided or Status.HELD not in statuses else 0

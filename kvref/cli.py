@@ -3,6 +3,8 @@
 import os
 import sys
 import traceback
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,16 +13,21 @@ import typer
 
 from kvref import case_cli, init_cli
 from kvref.errors import BadInput, CaseError, NotExact
+from kvref.forks import TRANSFORMERS, warm
 from kvref.matrix.cli import app as bugs
 from kvref.measure.cli import app as measure
+from kvref.sweep import cli as sweep_cli
 
 if TYPE_CHECKING:
+    from kvref.asked import Asked
     from kvref.checked import Checked
+    from kvref.checking import Here
     from kvref.expected import Expected
     from kvref.finding import Finding
+    from kvref.isolation import Isolated
     from kvref.law import Law
     from kvref.search import Effort
-    from kvref.targets import Bench, Target
+    from kvref.targets import Bench
 
 EXIT_CODES = "Exit codes: 0 all hold, 1 finding, 2 bad input, 3 kvref broke, 4 inconclusive."
 WEIGHTS_SECONDS = 300.0
@@ -33,6 +40,7 @@ app.command(epilog=case_cli.EXIT_CODES)(case_cli.replay)
 app.command(epilog="Exit codes: 0 kept, 2 bad input.")(case_cli.keep)
 app.command(epilog="Exit codes: 0 explained, 2 bad input.")(case_cli.explain)
 app.command(epilog="Exit codes: 0 written, 2 bad input.")(init_cli.init)
+app.command(epilog=sweep_cli.EXIT_CODES)(sweep_cli.sweep)
 
 
 @app.callback(invoke_without_command=True)
@@ -112,27 +120,46 @@ def check(
         float | None,
         typer.Option(min=1, help="Seconds for all laws together, shared by need; 300 for a checkpoint, else no limit."),
     ] = None,
+    isolate: Annotated[
+        bool,
+        typer.Option(
+            "--isolate/--no-isolate",
+            help="Try what is not kvref's own in a process apart, which may hang or die; not so for a debugger.",
+        ),
+    ] = True,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            min=1,
+            help="Seconds for one call, after which a target counts as hanging; else 60, 600 for a checkpoint.",
+            show_default=False,
+        ),
+    ] = None,
     baseline: Annotated[
         Path | None, typer.Option(help="report.json of an earlier check: what it found is known, and does not fail.")
     ] = None,
 ) -> None:
     """Try every law on a target, and show what breaks one."""
     from kvref.asked import Asked
+
+    asked = Asked(target, weights, text, prompt, cache, attn, device, lens, tuple(dtype or ()))
+    apart = isolate and asked.foreign
+    if apart:
+        warm(TRANSFORMERS if asked.of_transformers else ())
     from kvref.expected import expected_by_project, expected_by_report
     from kvref.law import choose
     from kvref.profile import effort_for
 
     laws, effort = choose(law or []), effort_for(profile, examples, seed)
     expected = expected_by_project() + (expected_by_report(baseline) if baseline else [])
-    asked = Asked(target, weights, text, prompt, cache, attn, device, lens, tuple(dtype or ()))
     bench = asked.bench()
     limit = WEIGHTS_SECONDS if max_time is None and asked.large else max_time
-    if limit is not None and not limit > 0:
-        raise BadInput(f"--max-time takes seconds, not {limit}")
-    targets = asked.targets(bench)
-    asked.require_lens(bench)
+    for name, seconds in (("--max-time", limit), ("--timeout", timeout)):
+        if seconds is not None and not seconds > 0:
+            raise BadInput(f"{name} takes seconds, not {seconds}")
     whole = target is None and weights is None and cache is None and not law
-    checked = run(targets, laws, effort, limit, bench, whole=whole, expected=expected)
+    with tried(asked, laws, effort, limit, bench, timeout, apart=apart) as checking:
+        checked = run(checking, laws, effort, limit, bench, whole=whole, expected=expected)
     tell(checked)
     raise typer.Exit(checked.exit_code)
 
@@ -149,8 +176,41 @@ def env(
     raise typer.Exit(report(resolve_device(device), check, typer.echo))
 
 
+@contextmanager
+def tried(
+    asked: "Asked",
+    laws: "list[Law]",
+    effort: "Effort",
+    max_time: float | None,
+    bench: "Bench",
+    timeout: float | None,
+    *,
+    apart: bool,
+) -> "Generator[Here | Isolated]":
+    """The check that is asked for, with its targets made: here, or in a process apart."""
+    import torch
+
+    from kvref.checking import Here
+
+    if not apart:
+        targets = asked.targets(bench)
+        asked.require_lens(bench)
+        yield Here(targets, laws, effort, max_time)
+        return
+    from kvref.isolation import Isolated, patience_for
+
+    isolated = Isolated(asked, laws, effort, max_time, patience_for(asked, timeout))
+    asked.require_lens(bench)
+    try:
+        isolated.open()
+        torch.set_num_threads(isolated.threads)  # as it is there, which the report says
+        yield isolated
+    finally:
+        isolated.close()
+
+
 def run(
-    targets: "list[Target]",
+    checking: "Here | Isolated",
     laws: "list[Law]",
     effort: "Effort",
     max_time: float | None,
@@ -166,9 +226,7 @@ def run(
 
     from kvref.bug import catalogue
     from kvref.checked import Checked
-    from kvref.checking import check as check_laws
     from kvref.checking import exit_code
-    from kvref.diagnosis.diagnose import diagnose
     from kvref.expected import reason_for
     from kvref.matrix.gate import Kill, kills
     from kvref.matrix.record import record
@@ -177,13 +235,13 @@ def run(
     from kvref.search import Outcome
 
     bugs = catalogue()
-    report, begun = Report(Console(highlight=False), targets), perf_counter()
+    report, begun = Report(Console(highlight=False), checking.targets), perf_counter()
     outcomes, killed = list[Outcome](), list[Kill]()
     report.header(bench, effort, max_time)
     stopped = False
     try:
         with report.running():
-            for outcome in check_laws(targets, laws, effort, max_time, report.progress):
+            for outcome in checking.outcomes(report.progress):
                 outcomes.append(outcome)
                 report.outcome(outcome, reason_for(outcome, expected))
                 if outcome.finding:
@@ -203,10 +261,10 @@ def run(
     if outcomes:
         every = len(killed) == len(bugs)
         strength = strength_of(killed, len(laws)) if every else recorded_strength(outcomes, record(), bugs)
-    diagnoses = [] if stopped else [said for target in targets if (said := diagnose(target, outcomes))]
+    diagnoses = [] if stopped else checking.diagnoses(outcomes)
     for said in diagnoses:
         report.diagnosis(said)
-    return Checked(targets, bench, effort, outcomes, killed, strength, seconds, stopped, expected, diagnoses)
+    return Checked(checking.targets, bench, effort, outcomes, killed, strength, seconds, stopped, expected, diagnoses)
 
 
 def tell(checked: "Checked") -> None:
@@ -249,7 +307,7 @@ INTERRUPTED = 130
 """What newer versions of typer give for Ctrl-C, where older ones raise."""
 
 
-COMMANDS = ("bugs", "check", "env", "explain", "init", "keep", "measure", "replay")
+COMMANDS = ("bugs", "check", "env", "explain", "init", "keep", "measure", "replay", "sweep")
 
 
 def main() -> None:

@@ -12,8 +12,9 @@ then; `in_float64()` may give the same decoder with the same weights in float64,
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +27,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from kvref import answers
-from kvref.answers import DecoderRaised, Misshapen, OutOfReach, Refused
+from kvref.answers import DecoderRaised, Meddled, Misshapen, OutOfReach, Refused
 from kvref.cache import Rows
 from kvref.errors import NotInterceptable, RangeExceeded, TargetError, one_line
 from kvref.generate import BatchGeneration, Session, generate_cached
@@ -86,6 +87,11 @@ SIZES: dict[Capability, tuple[str, ...]] = {
 """Sizes that an implementation has to declare for what it offers."""
 
 
+CHANGED = "changed the tokens that it was given"
+SEEDED = "seeded torch's global generator, which others draw from"
+"""What an implementation may do to what is not its own."""
+
+
 class GuardedConversation:
     """A conversation of the decoder under test, each call of which is guarded as the decoder's own are."""
 
@@ -105,6 +111,10 @@ class GuardedConversation:
         return answers.tokens("reply", said)
 
 
+heartbeat: ContextVar[Callable[[], None] | None] = ContextVar("heartbeat", default=None)
+"""What is called behind each call of an implementation, as a sign of life; None where nobody waits for one."""
+
+
 @dataclass
 class Meter:
     """What has been asked of an implementation: seconds in it, calls that gave logits, and tokens in them."""
@@ -112,6 +122,10 @@ class Meter:
     seconds: float = 0.0
     calls: int = 0
     tokens: int = 0
+    meddled: dict[str, str] = field(default_factory=dict[str, str])
+    """What the implementation changed that is not its own, in words, and the first call in which it did."""
+    told: set[str] = field(default_factory=set[str])
+    """What of that was reported, and is not again."""
 
 
 class Decoder:
@@ -171,7 +185,7 @@ class Decoder:
 
     def full(self, tokens: Tokens) -> Logits:
         """Logits of one uncached pass over whole sequences."""
-        return self.require_logits("full", tokens, self._call("full", tokens))
+        return self.require_logits("full", tokens, self._feed("full", tokens))
 
     def start(self, batch: int, capacity: int | None = None) -> Any:
         """Handle of an empty cache."""
@@ -179,7 +193,7 @@ class Decoder:
 
     def step(self, cache: Any, tokens: Tokens) -> tuple[Logits, Any]:
         """Logits of every new token, and the handle of the cache with these tokens in it."""
-        logits, cache = answers.pair("step", self._call("step", cache, tokens))
+        logits, cache = answers.pair("step", self._feed("step", tokens, cache))
         return self.require_logits("step", tokens, logits), cache
 
     def prefill(self, cache: Any, tokens: Tokens, padding: Sequence[int]) -> tuple[Logits, Any]:
@@ -187,7 +201,7 @@ class Decoder:
 
         Logits of padding say nothing, and come out as zeros.
         """
-        answer = self._call("prefill", cache, tokens, list(padding))
+        answer = self._feed("prefill", tokens, cache, behind=(list(padding),))
         logits, cache = answers.pair("prefill", answer)
         columns = torch.arange(tokens.size(1), device=tokens.device)
         hidden = columns < torch.tensor(list(padding), device=tokens.device)[:, None]
@@ -196,7 +210,7 @@ class Decoder:
 
     def peek(self, cache: Any, tokens: Tokens) -> Logits:
         """Logits of new tokens that are not kept."""
-        return self.require_logits("peek", tokens, self._call("peek", cache, tokens))
+        return self.require_logits("peek", tokens, self._feed("peek", tokens, cache))
 
     def length(self, cache: Any) -> int:
         """Tokens in the cache."""
@@ -236,7 +250,7 @@ class Decoder:
 
     def refill(self, cache: Any, row: int, tokens: Tokens) -> tuple[Logits, Any]:
         """Give a row to another request: logits of its first tokens, `1 new vocab_size`, and the handle."""
-        logits, cache = answers.pair("refill", self._call("refill", cache, row, tokens))
+        logits, cache = answers.pair("refill", self._feed("refill", tokens, cache, row))
         return self.require_logits("refill", tokens, logits), cache
 
     def save(self, cache: Any, path: Path) -> None:
@@ -270,7 +284,7 @@ class Decoder:
     def generate(self, prompt: Tokens, max_new_tokens: int, sampler: Sampler) -> list[list[int]]:
         """Tokens that cached generation adds to the prompt, for each row: its own loop, or else kvref's."""
         if Capability.GENERATE in self.capabilities:
-            return answers.tokens("generate", self._call("generate", prompt, max_new_tokens, sampler))
+            return answers.tokens("generate", self._feed("generate", prompt, behind=(max_new_tokens, sampler)))
         return generate_cached(self, prompt, max_new_tokens, sampler)
 
     def generate_batch(self, prompts: Sequence[Sequence[int]], max_new_tokens: int, end: int) -> list[list[int]]:
@@ -282,7 +296,7 @@ class Decoder:
     def speculate(self, prompt: Tokens, max_new_tokens: int, propose: Propose) -> list[list[int]]:
         """Tokens that greedy speculative decoding adds to the prompt: by its own loop, or else kvref's."""
         if callable(attribute(self.implementation, Capability.SPECULATE)):
-            return answers.tokens("speculate", self._call("speculate", prompt, max_new_tokens, propose))
+            return answers.tokens("speculate", self._feed("speculate", prompt, behind=(max_new_tokens, propose)))
         return Speculation(self, propose).generate(prompt, max_new_tokens)
 
     def session(self) -> Conversation:
@@ -338,6 +352,7 @@ class Decoder:
         """Call something of the implementation: under the lens, on the clock, with its exceptions marked."""
         if self.outside and not (self.lens.name == NATIVE.name or self.implementation is not self.given):
             raise OutOfReach(name, NotInterceptable(f"not interceptable: {self.outside} computes, and not torch"))
+        seed = torch.initial_seed()
         with self._clock(), torch.inference_mode():
             try:
                 with nullcontext() if self.outside else self.lens.numerics():
@@ -352,6 +367,15 @@ class Decoder:
                 raise (DecoderRaised if name in ("full", "start", "step") else Refused)(name, error) from error
             except BaseException as error:
                 raise DecoderRaised(name, error) from error
+            finally:
+                if torch.initial_seed() != seed:
+                    self.meter.meddled.setdefault(SEEDED, name)
+
+    def require_no_meddling(self) -> None:
+        """Raise `Meddled` if the implementation changed what is not its own; each kind of that until it is told."""
+        for what, call in self.meter.meddled.items():
+            if what not in self.meter.told:
+                raise Meddled(call, RuntimeError(what))
 
     def require_logits(self, call: str, tokens: Tokens, logits: object) -> Logits:
         """Logits of these tokens, always in one dtype; see `answers.logits`."""
@@ -360,6 +384,14 @@ class Decoder:
         checked = answers.logits(call, logits, (*tokens.shape, self.vocab_size), self.logits_dtype)
         self.logits_dtype = checked.dtype
         return checked
+
+    def _feed(self, name: str, tokens: Tokens, *before: Any, behind: tuple[Any, ...] = ()) -> Any:
+        """Call with tokens, after and before other arguments; a copy of them, and whether that was changed is noted."""
+        given = tokens.clone()
+        answer = self._call(name, *before, given, *behind)
+        if not torch.equal(given, tokens):
+            self.meter.meddled.setdefault(CHANGED, name)
+        return answer
 
     def _call(self, name: str, *args: Any) -> Any:
         return self.guard(name, getattr(self.implementation, name), *args)
@@ -373,6 +405,8 @@ class Decoder:
             if self.device.type == "cuda":
                 torch.cuda.synchronize(self.device)
             self.meter.seconds += perf_counter() - start
+            if beat := heartbeat.get():
+                beat()
 
 
 def attribute(implementation: Implementation, name: str) -> Any:

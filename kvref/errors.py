@@ -25,6 +25,10 @@ class TargetError(BadInput):
     """A target string that does not lead to a decoder."""
 
 
+class NoCache(TargetError):
+    """A target that keeps nothing of past tokens, so that there is nothing to test."""
+
+
 class BugError(BadInput):
     """A file of the catalogue that holds no bug, or not one alone."""
 

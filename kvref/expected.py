@@ -13,12 +13,12 @@ from typing import Any, cast
 
 from kvref.errors import BadInput
 from kvref.project import setting
-from kvref.search import Outcome, Status
+from kvref.search import FAULTS, Outcome, Status
 
 FIELDS = ("law", "target", "status", "reason", "since")
 
 
-STATUSES = (str(Status.BROKEN), str(Status.RAISED), str(Status.UNDECIDED))
+STATUSES = tuple(str(status) for status in Status if status in FAULTS | {Status.UNDECIDED})
 """How a law may end with a finding."""
 
 
@@ -26,7 +26,7 @@ STATUSES = (str(Status.BROKEN), str(Status.RAISED), str(Status.UNDECIDED))
 class Expected:
     """A finding that is known: its law and target, each a name or a pattern with `*`, and why it is let be.
 
-    `status` is how the law ended: broken, raised or undecided.
+    `status` is how the law ended: one of `STATUSES`.
     """
 
     law: str

@@ -76,11 +76,13 @@ class Finding:
     oracle: str | None = None
     module: str | None = None
     errors: tuple[Error, ...] = ()
+    fault: str = ""
+    """What the decoder did where it neither raised nor broke the law: it meddled, died or timed out."""
 
     def headline(self) -> str:
         """What it is about, in a line."""
         if self.raised:
-            return f"{self.target} raised under {self.law}"
+            return f"{self.target} {self.fault or 'raised'} under {self.law}"
         if self.verdict and self.verdict.kind is Kind.UNDECIDABLE:
             return f"{self.law} cannot be decided for {self.target}"
         return f"{self.law} is broken by {self.target}"
@@ -99,7 +101,7 @@ class Finding:
         return [
             ("law", self.sentence),
             ("decoder", f"{self.decoder}{'' if self.own else f', lens {self.lens}'}"),
-            ("raised" if self.raised else "diverges", f"{self.divergence}{size}"),
+            (self.fault or ("raised" if self.raised else "diverges"), f"{self.divergence}{size}"),
             *([("oracle", self.oracle)] if self.oracle else []),
             *([("cache", self.origin)] if self.origin else []),
             *([("module", self.module)] if self.module else []),

@@ -48,7 +48,8 @@ body { margin: 0 auto; max-width: 62rem; padding: 1.5rem; color: var(--text); ba
 h1 { font-size: 1.6rem; margin: 0; } h2 { font-size: 1.2rem; margin: 2rem 0 .5rem; } h3 { font-size: 1rem; }
 p { margin: .4rem 0; } a { color: inherit; } .soft, figcaption { color: var(--soft); }
 code, .mono, ol, dd { font-family: ui-monospace, monospace; font-size: .9em; overflow-wrap: anywhere; }
-.held, .caught { color: var(--good); } .broken, .raised, .survived { color: var(--bad); font-weight: 600; }
+.held, .caught { color: var(--good); }
+.broken, .raised, .meddled, .died, .timed-out, .survived { color: var(--bad); font-weight: 600; }
 .skipped, .blocked { color: var(--soft); } .vacuous, .cut-short, .undecided { color: var(--odd); font-weight: 600; }
 table { width: 100%; border-collapse: collapse; margin: .5rem 0 1rem; }
 th, td { text-align: left; vertical-align: top; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid var(--line);

@@ -41,6 +41,10 @@ class Law:
     must_see: frozenset[str]
     builds_on: frozenset[str] = frozenset()
 
+    def __reduce__(self) -> tuple[Callable[[str], "Law"], tuple[str]]:
+        """A law goes to another process by its name, for what it draws from cannot."""
+        return law_called, (self.name,)
+
     @property
     def name(self) -> str:
         """The law as a kebab-case name: the sentence that its function's name is."""
@@ -106,6 +110,11 @@ def laws() -> dict[str, Law]:
     modules = [import_module(f"kvref.properties.test_{family}") for family in package.FAMILIES]
     found: list[Law] = [value.law for module in modules for value in vars(module).values() if hasattr(value, "law")]
     return {law.name: law for law in found}
+
+
+def law_called(name: str) -> Law:
+    """The law of a name."""
+    return laws()[name]
 
 
 def choose(names: Sequence[str]) -> list[Law]:

@@ -115,7 +115,7 @@ def kvref_effort(request: pytest.FixtureRequest) -> "Effort":
 
 def require_held(outcome: "Outcome") -> None:
     """Fail or skip the running test unless a law held."""
-    from kvref.search import Status
+    from kvref.search import FAULTS, Status
 
     __tracebackhide__ = True
     match outcome.status:
@@ -123,7 +123,7 @@ def require_held(outcome: "Outcome") -> None:
             return
         case Status.SKIPPED:
             pytest.skip(outcome.reason)
-        case Status.BROKEN | Status.RAISED | Status.UNDECIDED if outcome.finding:
+        case status if outcome.finding and status in FAULTS | {Status.UNDECIDED}:
             pytest.fail(str(outcome.finding), pytrace=False)
         case _:
             pytest.fail(f"{outcome.law.name}: {outcome.status}: {outcome.reason}", pytrace=False)

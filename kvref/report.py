@@ -17,12 +17,15 @@ from kvref.matrix.gate import Kill
 from kvref.matrix.worker import Job
 from kvref.operations import count
 from kvref.search import Effort, Outcome, Status
-from kvref.targets import Bench, Target
+from kvref.targets import Bench, Named
 
 STYLES = {
     Status.HELD: "green",
     Status.BROKEN: "bold red",
     Status.RAISED: "bold red",
+    Status.MEDDLED: "bold red",
+    Status.DIED: "bold red",
+    Status.TIMED_OUT: "bold red",
     Status.SKIPPED: "dim",
     Status.VACUOUS: "bold yellow",
     Status.CUT_SHORT: "bold yellow",
@@ -34,7 +37,7 @@ STYLES = {
 class Report:
     """Prints a check as it goes: with colours and a spinner on a terminal, as plain lines elsewhere."""
 
-    def __init__(self, console: Console, targets: Sequence[Target] = ()) -> None:
+    def __init__(self, console: Console, targets: Sequence[Named] = ()) -> None:
         self.console = console
         self.offers = {target.name: ", ".join(sorted(target.capabilities())) for target in targets}
         self.spinner: Spinner | None = None

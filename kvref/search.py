@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis.errors import Flaky
 from hypothesis.strategies import DrawFn, composite
 
-from kvref.answers import DecoderRaised
+from kvref.answers import DecoderRaised, Meddled
 from kvref.decoder import Decoder
 from kvref.finding import Finding, LawBroken
 from kvref.judge import Question, judge, native_bound, noise
@@ -64,6 +64,9 @@ class Status(StrEnum):
     HELD = "held"
     BROKEN = "broken"
     RAISED = "raised"
+    MEDDLED = "meddled"
+    DIED = "died"
+    TIMED_OUT = "timed out"
     SKIPPED = "skipped"
     VACUOUS = "vacuous"
     CUT_SHORT = "cut short"
@@ -71,13 +74,17 @@ class Status(StrEnum):
     BLOCKED = "blocked"
 
 
+FAULTS = frozenset({Status.BROKEN, Status.RAISED, Status.MEDDLED, Status.DIED, Status.TIMED_OUT})
+"""How a search ends with something wrong. What died or timed out did so in a process of its own."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What a search for a broken law came to.
 
     `killed_after` counts examples up to the first failing one, under the last lens that was tried; `raised_after` those
-    up to the first on which the decoder raised. `killed_seconds` is the time until it failed. `asked` examples were
-    asked for, under each lens.
+    up to the first on which the decoder raised. `exact` is whether that lens was. `killed_seconds` is the time until it
+    failed. `asked` examples were asked for, under each lens.
     """
 
     law: Law
@@ -92,6 +99,7 @@ class Outcome:
     killed_seconds: float | None = None
     raised_after: int | None = None
     asked: int = 0
+    exact: bool = True
 
 
 def search(law: Law, target: Target, effort: Effort, tick: Tick | None = None, plan: Plan | None = None) -> Outcome:
@@ -256,6 +264,9 @@ def conclude(
         undecided = verdict and verdict.kind is Kind.UNDECIDABLE
         broken = Status.UNDECIDED if undecided else Status.BROKEN
         status = broken if isinstance(failure.error, LawBroken) else Status.RAISED
+        if isinstance(failure.error, Meddled):
+            status = Status.MEDDLED
+            failure.decoder.meter.told.add(str(failure.error.error))  # once is enough: the next laws go on
         finding = describe(law, target, effort, failure, verdict)
         reasons = [str(failure.error)]
     elif watch.out_of_reach:
@@ -282,6 +293,7 @@ def conclude(
         killed_after=watch.killed_after,
         raised_after=watch.raised_after,
         asked=effort.examples,
+        exact=all(decoder.lens.exact for decoder in target.decoders()),
     )
 
 
@@ -313,6 +325,7 @@ def describe(law: Law, target: Target, effort: Effort, failure: Failure, verdict
         oracle=witnessed(decoder, schedule, divergence) if differs else None,
         module=first_parting(decoder, schedule, divergence) if differs else None,
         errors=errors_by_position(decoder, schedule),
+        fault="meddled" if isinstance(failure.error, Meddled) else "",
     )
 
 

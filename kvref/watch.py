@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from time import perf_counter
 from unittest import SkipTest
@@ -15,6 +16,11 @@ from kvref.law import Law, seen
 from kvref.schedule import Schedule
 
 Tick = Callable[[int], None]
+
+Tell = Callable[[Law, int, Decoder, Schedule], None]
+
+telling: ContextVar[Tell | None] = ContextVar("telling", default=None)
+"""What is called before a law is tried on a schedule, with the number of those before; None where nobody listens."""
 
 
 @dataclass
@@ -58,12 +64,16 @@ class Watch:
             return
         if self.tick:
             self.tick(self.examples)
+        if tell := telling.get():
+            tell(self.law, self.examples, decoder, schedule)
         self.examples += 1
         before = decoder.meter.seconds
         token = seen.set(self.cases)
         seed_by(schedule)
+        decoder.meter.meddled.clear()
         try:
             self.law.check(decoder, schedule)
+            decoder.require_no_meddling()
         except LawBroken as error:
             self.killed_after = self.killed_after or self.examples
             self.killed_at = self.killed_at or perf_counter()

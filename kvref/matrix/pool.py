@@ -5,16 +5,13 @@ import signal
 from collections.abc import Iterator
 from contextlib import suppress
 from math import inf
-from multiprocessing import get_all_start_methods, get_context
 from multiprocessing.connection import wait
 from time import perf_counter
 from typing import Protocol
 
+from kvref.forks import CONTEXT
 from kvref.matrix.cells import Cell, Mark
 from kvref.matrix.worker import BEGUN, Job, serve
-
-CONTEXT = get_context("forkserver") if "forkserver" in get_all_start_methods() else get_context("spawn")
-CONTEXT.set_forkserver_preload([serve.__module__])  # torch is imported once, and a lost process is soon replaced
 
 STARTING = 120.0
 """Seconds that a process may take to import everything and read its first job."""

@@ -131,8 +131,8 @@ class Under:
         return self.target.sources(decoder)
 
 
-class Target(Protocol):
-    """Something that a user can name and that decoders come from."""
+class Named(Protocol):
+    """What a report says of a target, wherever its decoders are."""
 
     @property
     def name(self) -> str:
@@ -144,16 +144,20 @@ class Target(Protocol):
         """Arguments of `kvref check` that lead to it."""
         ...
 
-    def decoders(self) -> Sequence[Decoder]:
-        """Decoders of this target; the first is the simplest."""
-        ...
-
     def capabilities(self) -> frozenset[Capability]:
         """What any decoder of this target offers."""
         ...
 
     def refusals(self) -> Mapping[Capability, str]:
         """Why its decoders offer no more, as far as they say."""
+        ...
+
+
+class Target(Named, Protocol):
+    """Something that a user can name and that decoders come from."""
+
+    def decoders(self) -> Sequence[Decoder]:
+        """Decoders of this target; the first is the simplest."""
         ...
 
     def sources(self, decoder: Decoder) -> Sources:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor, nn
 
-from kvref.errors import CacheFull, TargetError
+from kvref.errors import CacheFull, NoCache
 from kvref.protocol import Logits, Tokens
 from kvref.targets.padding import padding_changes
 
@@ -52,6 +52,9 @@ stands, they treat padding as any other."""
 FORGETS_POSITIONS = ("bamba",)
 """Model types that count every call from position 0, unless told where its tokens stand."""
 
+SEEDS_THE_GENERATOR = ("reformer",)
+"""Model types that set torch's global generator to the `hash_seed` of their config, so that their hashes repeat."""
+
 WHOLE_SEQUENCE = ("xlm",)
 """Model types that want past tokens together with the new ones, and leave out themselves what is cached."""
 
@@ -84,7 +87,7 @@ class CausalLM:
     """A model of transformers, told no more than it needs. It makes its own dynamic cache in the first step.
 
     `declares_static` is whether its class says that a static cache fits; others may refuse one, or be wrong with it.
-    Raises `TargetError` for a model without a cache.
+    Raises `NoCache` for a model without one.
     """
 
     def __init__(self, model: "PreTrainedModel", cache: CacheKind = "dynamic", max_batch: int | None = None) -> None:
@@ -104,7 +107,7 @@ class CausalLM:
         self.arguments = inspect.signature(inspect.unwrap(type(model).forward)).parameters
         self.name = next((name for name in CACHES if name in self.arguments), "")
         if not self.name:
-            raise TargetError(f"{type(model).__name__} has no cache")
+            raise NoCache(f"{type(model).__name__} has no cache")
         self.n_layer = int(self.config.num_hidden_layers)
         self.refuses = self.refusals()
 
@@ -144,13 +147,20 @@ class CausalLM:
 
         def padded(tokens: Tokens, padding: Sequence[int]) -> Logits:
             told = self.padded(replace(self.start(1, None), padding=tuple(padding)), tokens)
-            return self.model(input_ids=tokens, use_cache=False, **told).logits
+            return self.run(input_ids=tokens, use_cache=False, **told).logits
 
         return padding_changes(self.full, padded, self.device)
 
+    def run(self, **given: Any) -> Any:
+        """One call of the model, which leaves torch's global generator alone."""
+        if self.model_type not in SEEDS_THE_GENERATOR:
+            return self.model(**given)
+        with torch.random.fork_rng(devices=[]):  # pyright: ignore[reportUnknownMemberType] torch leaves it untyped
+            return self.model(**given)
+
     def full(self, tokens: Tokens) -> Logits:
         """One pass without a cache."""
-        return self.model(input_ids=tokens, use_cache=False, **self.positions(0, tokens)).logits
+        return self.run(input_ids=tokens, use_cache=False, **self.positions(0, tokens)).logits
 
     def independent(self, tokens: Tokens) -> Logits:
         """One pass without a cache in float64, through the attention that is written out in transformers."""
@@ -175,7 +185,7 @@ class CausalLM:
         told = self.padded(cache, tokens) if any(cache.padding) else self.positions(cache.width, tokens)
         if self.kind == "recorded" and cache.last:
             cache.held.crop(0)  # the last pass is not taken back
-        output: Any = self.model(input_ids=given, use_cache=True, **{self.name: cache.held}, **told)
+        output = self.run(input_ids=given, use_cache=True, **{self.name: cache.held}, **told)
         held = output.get(self.name, cache.held)
         return output.logits, replace(cache, held=held, tokens=everything, last=tokens.shape[1])
 
