@@ -119,7 +119,7 @@ def verdicts(
 def diagnosis(
     only: Annotated[list[str] | None, typer.Argument(help="Planted faults; else all.", show_default=False)] = None,
     model: Annotated[list[str] | None, typer.Option(help="gpt2 or llama, of transformers; else both.")] = None,
-    examples: Annotated[int, typer.Option(min=1, help="Schedules to try for each law.")] = 12,
+    examples: Annotated[int, typer.Option(min=1, help="Schedules to try for each law.")] = 5,
     seed: Seed = 0,
 ) -> None:
     """Count how often a fault planted in a model of transformers is named, first or among the first three."""
