@@ -12,20 +12,23 @@ from torch import nn
 from kvref.asked import Asked
 from kvref.checking import check as check_laws
 from kvref.checking import exit_code
+from kvref.diagnosis.diagnose import Diagnosis, diagnose
 from kvref.errors import BadInput
 from kvref.finding import Finding
 from kvref.law import choose
-from kvref.search import Effort, Outcome
+from kvref.profile import effort_for
+from kvref.search import Outcome
 from kvref.targets import Bench, OneDecoder, Target
 from kvref.targets.module import decoder_of
-from kvref.targets.resolve import from_object
+from kvref.targets.resolve import from_object, made_by
 
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a check: an outcome for each law on each target."""
+    """What came of a check: an outcome for each law on each target, and what those look like that break any."""
 
     outcomes: tuple[Outcome, ...]
+    diagnoses: tuple[Diagnosis, ...] = ()
 
     @property
     def exit_code(self) -> int:
@@ -54,7 +57,8 @@ class Result:
             for outcome in self.outcomes
             if not outcome.finding
         ]
-        return "\n\n".join(["\n".join(lines), *map(str, self.findings)]).strip()
+        guesses = [f"{said.target} {said}" for said in self.diagnoses]
+        return "\n\n".join(["\n".join(lines), *map(str, self.findings), *guesses]).strip()
 
     __repr__ = __str__
 
@@ -66,23 +70,26 @@ def check(
     lens: str = "tile",
     device: str = "auto",
     dtype: str | None = None,
-    examples: int = Effort.examples,
-    seed: int = 0,
+    profile: str | None = None,
+    examples: int | None = None,
+    seed: int | None = None,
     max_time: float | None = None,
     tick: Callable[[str, int], None] = lambda _law, _examples: None,
 ) -> Result:
     """Try every law, or those that are named, on a target, and give what came of it.
 
     `target` is what `kvref check` takes, a factory of a decoder, or a decoder: an `nn.Module` of the form
-    `(tokens, cache=None) -> (logits, cache)`, or an object with the protocol's methods. `max_time` is in seconds, for
-    all laws together. `tick` is called with a law and a number of examples while they are tried. Raises `BadInput` for
-    what cannot be tried, and `NotExact` where the lens cannot claim its bits on this machine.
+    `(tokens, cache=None) -> (logits, cache)`, or an object with the protocol's methods. `profile` is quick, ci or deep;
+    `examples` and `seed` go before what it says. `max_time` is in seconds, for all laws together. `tick` is called with
+    a law and a number of examples while they are tried. Raises `BadInput` for what cannot be tried, and `NotExact`
+    where the lens cannot claim its bits on this machine.
 
         result = kvref.check(make_decoder, laws=["crop-equals-never-having-appended"])
         result.require()
     """
-    if examples < 1 or (max_time is not None and not max_time > 0):
-        raise BadInput(f"at least one example and some time are needed, not {examples} and {max_time} s")
+    if max_time is not None and not max_time > 0:
+        raise BadInput(f"some time is needed, not {max_time} s")
+    effort = effort_for(profile, examples, seed)
     named = target if isinstance(target, str) else None
     asked = Asked(named, device=device, lens=lens, dtype=() if dtype is None else (dtype,))
     threads = torch.get_num_threads()
@@ -90,7 +97,8 @@ def check(
         bench = asked.bench()
         targets = [of_object(target, bench)] if named is None else asked.targets(bench)
         asked.require_lens(bench)
-        return Result(tuple(check_laws(targets, choose(laws), Effort(examples, seed), max_time, tick)))
+        outcomes = tuple(check_laws(targets, choose(laws), effort, max_time, tick))
+        return Result(outcomes, tuple(said for one in targets if (said := diagnose(one, outcomes))))
     finally:
         torch.set_num_threads(threads)
 
@@ -105,7 +113,7 @@ def of_object(target: object, bench: Bench) -> Target:
     if not isinstance(target, nn.Module) and not hasattr(target, "step"):
         if not callable(made):
             raise BadInput(f"{target!r:.60} is no target: give a string, a factory of decoders, or a decoder")
-        made = made()
+        made = made_by(made)
     decoder = decoder_of(made, name, bench)
     bench.sources(decoder)  # raises now for what does not fit
     return OneDecoder(name, "", decoder, bench)

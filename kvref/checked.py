@@ -1,9 +1,10 @@
-"""What came of a check as a whole, and the reports of it as files: JSON for programs, Markdown for people."""
+"""What came of a check as a whole, and the reports of it as files: JSON for programs, Markdown and HTML for people."""
 
 import json
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,11 @@ import torch
 import kvref
 from kvref.case import Case
 from kvref.checking import exit_code
+from kvref.diagnosis.diagnose import Diagnosis
 from kvref.errors import BadInput
 from kvref.expected import Expected, reason_for, unmet
 from kvref.finding import Finding
+from kvref.html_report import page
 from kvref.matrix.gate import Kill
 from kvref.matrix.strength import Strength
 from kvref.operations import count
@@ -43,6 +46,7 @@ class Checked:
     seconds: float
     stopped: bool = False
     expected: Sequence[Expected] = ()
+    diagnoses: Sequence[Diagnosis] = ()
 
     @property
     def new(self) -> list[Outcome]:
@@ -57,11 +61,18 @@ class Checked:
     @property
     def exit_code(self) -> int:
         """What the check ends with. Where all that could be tried is known, nothing is new, and that is fine."""
-        rest = [outcome for outcome in self.new if outcome.status is not Status.SKIPPED]
+        rest = [outcome for outcome in self.new if outcome.status not in (Status.SKIPPED, Status.BLOCKED)]
         survived = any(kill.cell is None for kill in self.kills)
         if not rest and len(self.new) < len(self.outcomes) and not self.stopped and not survived:
             return 0
         return exit_code(self.new, self.kills, stopped=self.stopped)
+
+    @property
+    def verdict(self) -> str:
+        """What came of it, in a word or some."""
+        known = len(self.outcomes) - len(self.new)
+        fine = f"nothing new, {count(known, 'known finding')}" if known else "all hold"
+        return {0: fine, 1: "findings", 4: "inconclusive"}[self.exit_code]
 
     def to_json(self) -> str:
         """The report for programs. It holds no path but those that were given, and no name of a machine."""
@@ -71,6 +82,7 @@ class Checked:
             "versions": {"kvref": kvref.__version__, "torch": torch.__version__, "python": platform.python_version()},
             "device": str(bench.device),
             "lens": bench.lens,
+            "profile": effort.profile,
             "examples": effort.examples,
             "seed": effort.seed,
             "seconds": round(self.seconds, 1),
@@ -85,6 +97,10 @@ class Checked:
                 {"bug": kill.bug, "law": kill.cell and kill.cell.law, "example": kill.cell and kill.cell.killed_after}
                 for kill in self.kills
             ],
+            "looks_like": {
+                said.target: [{"bug": guess.bug, "score": round(guess.score, 3)} for guess in said.named]
+                for said in self.diagnoses
+            },
             "strength": self.strength and str(self.strength),
             "unmet": [str(expected) for expected in self.unmet],
         }
@@ -107,25 +123,24 @@ class Checked:
         """The summary for people: a table of targets, then each finding."""
         statuses = [s for s in Status if any(outcome.status is s for outcome in self.outcomes)]
         rows = [
-            f"| {target.name} | "
+            f"| {escape(target.name, quote=False)} | "
             + " | ".join(str(sum(o.target == target.name and o.status is s for o in self.outcomes)) for s in statuses)
             + " |"
             for target in self.targets
         ]
         head = [f"| target | {' | '.join(statuses)} |", "|---" * (len(statuses) + 1) + "|"] if statuses else []
-        known = len(self.outcomes) - len(self.new)
-        fine = f"nothing new, {count(known, 'known finding')}" if known else "all hold"
-        verdict = {0: fine, 1: "findings", 4: "inconclusive"}[self.exit_code]
-        lines = [f"## kvref: {verdict}", "", *head, *rows, ""]
+        lines = [f"## kvref: {self.verdict}", "", *head, *rows, ""]
         for outcome in self.outcomes:
             if outcome.finding:
                 why = reason_for(outcome, self.expected)
-                title = outcome.finding.headline() + (f" (expected: {why})" if why else "")
+                title = escape(outcome.finding.headline() + (f" (expected: {why})" if why else ""), quote=False)
                 lines += [f"<details><summary>{title}</summary>", "", "```", str(outcome.finding), "```", "</details>"]
-            elif outcome.status not in (Status.HELD, Status.SKIPPED):
-                lines.append(f"- {outcome.law.name} is {outcome.status} for {outcome.target}: {outcome.reason}")
+            elif outcome.status not in (Status.HELD, Status.SKIPPED, Status.BLOCKED):
+                said = f"- {outcome.law.name} is {outcome.status} for {outcome.target}: {outcome.reason}"
+                lines.append(escape(said, quote=False))
         lines += [f"- bug {kill.bug} survived" for kill in self.kills if kill.cell is None]
         lines += [f"- no longer there, though expected: {expected}" for expected in self.unmet]
+        lines += [escape(f"- {said.target} {said}", quote=False) for said in self.diagnoses]
         lines += ["", str(self.strength)] if self.strength else []
         return "\n".join(lines) + "\n"
 
@@ -138,11 +153,12 @@ class Checked:
         return errors[:MOST_ANNOTATIONS]
 
     def write(self, folder: Path) -> list[Path]:
-        """Write both reports, and give their paths. Raises `BadInput` where they cannot be written."""
-        paths = [folder / "report.json", folder / "report.md"]
+        """Write the reports, and give their paths, the page's last. Raises `BadInput` where they cannot be written."""
+        paths = [folder / f"report.{kind}" for kind in ("json", "md", "html")]
+        texts = self.to_json(), self.to_markdown(), page(self)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            for path, text in zip(paths, (self.to_json(), self.to_markdown()), strict=True):
+            for path, text in zip(paths, texts, strict=True):
                 path.write_text(text, encoding="utf-8")
         except (OSError, UnicodeError) as error:
             raise BadInput(f"no report in {folder} ({getattr(error, 'strerror', None) or error})") from error
@@ -157,7 +173,12 @@ def finding_json(finding: Finding) -> dict[str, Any]:
         "law": finding.sentence,
         "diverges": str(finding.divergence),
         "gap": gap if gap is None or isfinite(gap) else str(gap),
+        "oracle": finding.oracle,
+        "by_position": [
+            {**vars(error), "gap": error.gap if isfinite(error.gap) else str(error.gap)} for error in finding.errors
+        ],
         "cache": finding.origin,
+        "module": finding.module,
         "verdict": None if finding.verdict is None else str(finding.verdict.kind),
         "because": finding.verdict and finding.verdict.because,
         "replay": finding.replay,
@@ -167,6 +188,6 @@ def finding_json(finding: Finding) -> dict[str, Any]:
 
 def annotation(title: str, text: str) -> str:
     """An error in the form of GitHub's workflow commands."""
-    for character, escape in (("%", "%25"), ("\r", "%0D"), ("\n", "%0A")):
-        title, text = title.replace(character, escape), text.replace(character, escape)
+    for character, code in (("%", "%25"), ("\r", "%0D"), ("\n", "%0A")):
+        title, text = title.replace(character, code), text.replace(character, code)
     return f"::error title={title.replace(':', '%3A').replace(',', '%2C')}::{text}"

@@ -1,7 +1,7 @@
 """The check: every law on every target."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 
 from kvref.law import Law
@@ -21,17 +21,28 @@ PLANNING = 0.25
 
 
 def check(
-    targets: Sequence[Target], laws: Sequence[Law], effort: Effort, max_time: float | None, tick: Tick, begin: int = 0
+    targets: Sequence[Target],
+    laws: Sequence[Law],
+    effort: Effort,
+    max_time: float | None,
+    tick: Tick,
+    before: Sequence[Outcome] = (),
 ) -> Iterator[Outcome]:
     """Try every law on every target, in `max_time` seconds if given, and give each outcome as it comes.
 
     Limited time is shared by need: a search gets more that must pay for more calls to meet its law's cases, and what
-    one leaves over is shared by those behind it. The first `begin` searches are left out.
+    one leaves over is shared by those behind it. A law is not tried that builds on one which the target has broken. The
+    searches whose outcomes came `before` are not done again.
     """
-    begun, searches = perf_counter(), [(target, law) for target in targets for law in laws][begin:]
+    begun, searches = perf_counter(), [(target, law) for target in targets for law in laws][len(before) :]
+    blocks = Blocks()
+    for outcome in before:
+        blocks.note(outcome)
     if max_time is None:
         for target, law in searches:
-            yield search(law, target, effort, lambda done, law=law: tick(law.name, done))
+            yield blocks.outcome(law, target) or blocks.note(
+                search(law, target, effort, lambda done, law=law: tick(law.name, done))
+            )
         return
     end = begun + max_time
     limited = replace(effort, examples=min(effort.examples, REHEARSED))
@@ -40,7 +51,29 @@ def check(
         needs = sum(later.seconds for later in plans[number:]) or 1.0
         share = max(end - perf_counter(), 0.0) * plan.seconds / needs
         chosen = replace(limited if plan.needed else effort, max_seconds=share)
-        yield search(law, target, chosen, lambda done, law=law: tick(law.name, done), plan)
+        yield blocks.outcome(law, target) or blocks.note(
+            search(law, target, chosen, lambda done, law=law: tick(law.name, done), plan)
+        )
+
+
+@dataclass
+class Blocks:
+    """Which laws are broken by which target, so that those which build on them need not be tried."""
+
+    broken: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+
+    def note(self, outcome: Outcome) -> Outcome:
+        """Remember an outcome, and give it back."""
+        if outcome.status is Status.BROKEN:
+            self.broken.add((outcome.target, outcome.law.name))
+        return outcome
+
+    def outcome(self, law: Law, target: Target) -> Outcome | None:
+        """What there is to say of a law without trying it; nothing where it has to be tried."""
+        under = sorted(name for name in law.builds_on if (target.name, name) in self.broken)
+        if not under or law.lacks(target.capabilities()):
+            return None
+        return Outcome(law, target.name, Status.BLOCKED, reason=f"builds on {', '.join(under)}, which is broken")
 
 
 def planned(searches: Sequence[tuple[Target, Law]], effort: Effort, end: float, tick: Tick) -> list[Plan]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvref import case_cli
+from kvref import case_cli, init_cli
 from kvref.errors import BadInput, CaseError, NotExact
 from kvref.forks import TRANSFORMERS, warm
 from kvref.matrix.cli import app as bugs
@@ -19,18 +19,14 @@ from kvref.measure.cli import app as measure
 from kvref.sweep import cli as sweep_cli
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from kvref.asked import Asked
     from kvref.checked import Checked
-    from kvref.checking import Tick
     from kvref.expected import Expected
     from kvref.finding import Finding
     from kvref.law import Law
-    from kvref.search import Effort, Outcome
-    from kvref.targets import Bench, Named
-
-    Outcomes = Callable[[Tick], Iterator[Outcome]]
+    from kvref.search import Effort
+    from kvref.targets import Bench
+    from kvref.trial import Trial
 
 EXIT_CODES = "Exit codes: 0 all hold, 1 finding, 2 bad input, 3 kvref broke, 4 inconclusive."
 WEIGHTS_SECONDS = 300.0
@@ -43,6 +39,7 @@ app.command(epilog=case_cli.EXIT_CODES)(case_cli.replay)
 app.command(epilog="Exit codes: 0 kept, 2 bad input.")(case_cli.keep)
 app.command(epilog="Exit codes: 0 explained, 2 bad input.")(case_cli.explain)
 app.command(epilog=sweep_cli.EXIT_CODES)(sweep_cli.sweep)
+app.command(epilog="Exit codes: 0 written, 2 bad input.")(init_cli.init)
 
 
 @app.callback(invoke_without_command=True)
@@ -66,7 +63,9 @@ def check(
         str | None,
         typer.Argument(
             help="reference[:growing|:static], bug:NAME, hf-config:TYPE (a model of transformers, tiny and random), "
-            "hf:CHECKPOINT (a directory or hub name), package.module:factory or path/file.py:factory. "
+            "hf:CHECKPOINT (a directory or hub name), litgpt:CONFIG, mlx-lm:TYPE, keras-hub:NAME, "
+            "transformer-lens:TYPE or x-transformers:OPTIONS (other packages, tiny and random), "
+            "package.module:factory or path/file.py:factory. "
             "Without it, the reference is checked and every bug has to be caught.",
             show_default=False,
         ),
@@ -81,7 +80,8 @@ def check(
         str | None,
         typer.Option(
             help="growing or static, for the reference and models derived from it; else both. For models of "
-            "transformers dynamic, recorded (it can leave a window) and static, with commas; else what it says fits."
+            "transformers dynamic, recorded (it can leave a window) and static, with commas; else what it says fits. "
+            "Other packages have kinds of their own."
         ),
     ] = None,
     attn: Annotated[
@@ -101,8 +101,20 @@ def check(
             show_default=False,
         ),
     ] = None,
-    examples: Annotated[int, typer.Option(min=1, help="Schedules to try for each law; too few miss its cases.")] = 60,
-    seed: Annotated[int, typer.Option(min=0, help="The same seed draws the same schedules.")] = 0,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            help="quick: few schedules for each law; ci: 60, the same ones each time, and the usual one; "
+            "deep: 1000, others each time."
+        ),
+    ] = None,
+    examples: Annotated[
+        int | None,
+        typer.Option(min=1, help="Schedules to try for each law, else by profile; too few miss its cases."),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="The same seed draws the same schedules; 0, but for --profile deep.")
+    ] = None,
     max_time: Annotated[
         float | None,
         typer.Option(min=1, help="Seconds for all laws together, shared by need; 300 for a checkpoint, else no limit."),
@@ -135,9 +147,9 @@ def check(
         warm(TRANSFORMERS if asked.of_transformers else ())
     from kvref.expected import expected_by_project, expected_by_report
     from kvref.law import choose
-    from kvref.search import Effort
+    from kvref.profile import effort_for
 
-    laws = choose(law or [])
+    laws, effort = choose(law or []), effort_for(profile, examples, seed)
     expected = expected_by_project() + (expected_by_report(baseline) if baseline else [])
     bench = asked.bench()
     limit = WEIGHTS_SECONDS if max_time is None and asked.large else max_time
@@ -145,9 +157,8 @@ def check(
         if seconds is not None and not seconds > 0:
             raise BadInput(f"{name} takes seconds, not {seconds}")
     whole = target is None and weights is None and cache is None and not law
-    effort = Effort(examples, seed)
-    with tried(asked, laws, effort, limit, bench, timeout, apart=apart) as (targets, outcomes):
-        checked = run(targets, laws, effort, limit, bench, outcomes, whole=whole, expected=expected)
+    with tried(asked, laws, effort, limit, bench, timeout, apart=apart) as trial:
+        checked = run(trial, laws, effort, limit, bench, whole=whole, expected=expected)
     tell(checked)
     raise typer.Exit(checked.exit_code)
 
@@ -174,36 +185,34 @@ def tried(
     timeout: float | None,
     *,
     apart: bool,
-) -> "Generator[tuple[Sequence[Named], Outcomes]]":
-    """The targets that are asked for, and what gives the outcomes of the laws on them: here, or in a process apart."""
+) -> "Generator[Trial]":
+    """What is asked for, ready to be checked: here, or in a process apart, which is ended in the end."""
     import torch
 
-    from kvref.checking import check as check_laws
+    from kvref.isolation import Isolated, patience_for
+    from kvref.trial import Here
 
     if not apart:
-        targets = asked.targets(bench)
+        trial = Here(asked.targets(bench), laws, effort, max_time)
         asked.require_lens(bench)
-        yield targets, lambda tick: check_laws(targets, laws, effort, max_time, tick)
+        yield trial
         return
-    from kvref.isolation import Isolated, patience_for
-
-    isolated = Isolated(asked, laws, effort, max_time, patience_for(asked, timeout))
     asked.require_lens(bench)
+    isolated = Isolated(asked, laws, effort, max_time, patience_for(asked, timeout))
     try:
-        described = isolated.open()
+        isolated.open()
         torch.set_num_threads(isolated.threads)  # as it is there, which the report says
-        yield described, isolated.outcomes
+        yield isolated
     finally:
         isolated.close()
 
 
 def run(
-    targets: "Sequence[Named]",
+    trial: "Trial",
     laws: "list[Law]",
     effort: "Effort",
     max_time: float | None,
     bench: "Bench",
-    tried: "Outcomes",
     *,
     whole: bool,
     expected: "list[Expected]",
@@ -224,13 +233,13 @@ def run(
     from kvref.search import Outcome
 
     bugs = catalogue()
-    report, begun = Report(Console(highlight=False), targets), perf_counter()
+    report, begun = Report(Console(highlight=False), trial.targets), perf_counter()
     outcomes, killed = list[Outcome](), list[Kill]()
     report.header(bench, effort, max_time)
     stopped = False
     try:
         with report.running():
-            for outcome in tried(report.progress):
+            for outcome in trial.outcomes(report.progress):
                 outcomes.append(outcome)
                 report.outcome(outcome, reason_for(outcome, expected))
                 if outcome.finding:
@@ -250,7 +259,10 @@ def run(
     if outcomes:
         every = len(killed) == len(bugs)
         strength = strength_of(killed, len(laws)) if every else recorded_strength(outcomes, record(), bugs)
-    return Checked(targets, bench, effort, outcomes, killed, strength, seconds, stopped, expected)
+    diagnoses = [] if stopped else trial.diagnoses(outcomes)
+    for said in diagnoses:
+        report.diagnosis(said)
+    return Checked(trial.targets, bench, effort, outcomes, killed, strength, seconds, stopped, expected, diagnoses)
 
 
 def tell(checked: "Checked") -> None:
@@ -260,7 +272,7 @@ def tell(checked: "Checked") -> None:
     for known in checked.unmet:
         typer.echo(f"no longer there, though expected: {known}")
     try:
-        checked.write(FOLDER)
+        typer.echo(f"report: {checked.write(FOLDER)[-1]}")
     except BadInput as error:
         typer.echo(str(error))
     if os.environ.get("GITHUB_ACTIONS") == "true":
@@ -293,7 +305,7 @@ INTERRUPTED = 130
 """What newer versions of typer give for Ctrl-C, where older ones raise."""
 
 
-COMMANDS = ("bugs", "check", "env", "explain", "keep", "measure", "replay", "sweep")
+COMMANDS = ("bugs", "check", "env", "explain", "init", "keep", "measure", "replay", "sweep")
 
 
 def main() -> None:

@@ -5,10 +5,13 @@ What else its cache can do is a *capability*: one more method, of the name and f
 needs a capability which the decoder lacks is skipped, visibly. Two more ways to say no are never taken for a fault: the
 attribute `refuses` gives a reason for a capability that is lacking, and such a method may raise `NotImplementedError`
 where it cannot do what it is asked for this time.
+
+What does not compute in torch says so by an attribute `outside`, the name of what does. No lens can work on its numbers
+then; `in_float64()` may give the same decoder with the same weights in float64, for what tells rounding from a fault.
 """
 
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from copy import copy
 from dataclasses import dataclass, field
@@ -28,7 +31,7 @@ from kvref.answers import DecoderRaised, Meddled, Misshapen, OutOfReach, Refused
 from kvref.cache import Rows
 from kvref.errors import NotInterceptable, RangeExceeded, TargetError, one_line
 from kvref.generate import BatchGeneration, Session, generate_cached
-from kvref.lens import NATIVE, Lens
+from kvref.lens import LIFTED, NATIVE, Lens
 from kvref.protocol import Conversation, Implementation, Logits, Sampler, Tokens
 from kvref.speculate import Propose, Speculation
 
@@ -65,6 +68,7 @@ class Capability(StrEnum):
     SESSION = "session"
     WITHOUT_MASK = "without_mask"
     WITH_ALL_HEADS = "with_all_heads"
+    INDEPENDENT = "independent"
 
 
 BUILT_OF: dict[Capability, tuple[Capability, ...]] = {
@@ -139,10 +143,11 @@ class Decoder:
         for needed in ("full", "start", "step"):
             if not callable(getattr(implementation, needed, None)):
                 raise TargetError(f"{name} has no `{needed}`; a decoder has vocab_size, block_size, full, start, step")
-        self.implementation = implementation
+        self.given = self.implementation = implementation
         self.name = name
         self.lens = lens
         self.logits_dtype: torch.dtype | None = None
+        self.outside: str | None = self.option("outside", lambda value: isinstance(value, str))
         self.vocab_size = self.size("vocab_size")
         self.block_size = self.size("block_size")
         try:
@@ -155,6 +160,7 @@ class Decoder:
         self.capabilities = frozenset(c for c in Capability if c not in self.refuses and offers(implementation, c))
         for needed in {size for capability in self.capabilities for size in SIZES.get(capability, ())}:
             self.size(needed)
+        self.implementation = self.under_lens()
         self.meter = Meter()
 
     def __repr__(self) -> str:
@@ -164,7 +170,18 @@ class Decoder:
         """Give the same decoder under another lens; what is asked of it counts in the same meter."""
         other = copy(self)
         other.lens, other.logits_dtype = lens, None
+        other.implementation = other.under_lens()
         return other
+
+    def under_lens(self) -> Implementation:
+        """What answers under the lens: the implementation or, where torch cannot lift it to float64, its own twin."""
+        twin = attribute(self.given, "in_float64")
+        if not (self.outside and self.lens.name in LIFTED and callable(twin)):
+            return self.given
+        try:
+            return cast("Implementation", twin())
+        except Exception as error:
+            raise TargetError(f"{self.name}: `in_float64` raised {one_line(error)}") from error
 
     def full(self, tokens: Tokens) -> Logits:
         """Logits of one uncached pass over whole sequences."""
@@ -260,6 +277,10 @@ class Decoder:
         """Fill every free slot."""
         return self._call("poison", cache, value)
 
+    def independent(self, tokens: Tokens) -> Logits:
+        """Logits of whole sequences by another implementation of the same weights, the same but for rounding."""
+        return answers.logits("independent", self._call("independent", tokens), (*tokens.shape, self.vocab_size), None)
+
     def generate(self, prompt: Tokens, max_new_tokens: int, sampler: Sampler) -> list[list[int]]:
         """Tokens that cached generation adds to the prompt, for each row: its own loop, or else kvref's."""
         if Capability.GENERATE in self.capabilities:
@@ -329,10 +350,12 @@ class Decoder:
 
     def guard(self, name: str, call: Callable[..., Any], *args: Any) -> Any:
         """Call something of the implementation: under the lens, on the clock, with its exceptions marked."""
+        if self.outside and not (self.lens.name == NATIVE.name or self.implementation is not self.given):
+            raise OutOfReach(name, NotInterceptable(f"not interceptable: {self.outside} computes, and not torch"))
         seed = torch.initial_seed()
         with self._clock(), torch.inference_mode():
             try:
-                with self.lens.numerics():
+                with nullcontext() if self.outside else self.lens.numerics():
                     answer: Any = call(*args)
                     # What a generator still has to do belongs to the call.
                     return list(cast("Any", answer)) if isinstance(answer, GeneratorType) else answer

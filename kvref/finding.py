@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from kvref.lens import SAME_BITS, Lens, differs, gaps, relative_gap
+from kvref.positions import Error
 from kvref.protocol import Logits
 from kvref.schedule import Schedule
 from kvref.trace import Ledger, Step
@@ -55,7 +56,8 @@ class Finding:
 
     `command` are the arguments of `kvref check` that lead to the target. `lens` is the one under which it fails, and
     `own` whether that is the one which was asked for. `origin` says which keys or values in the cache are the first
-    wrong ones, where the decoder shows them.
+    wrong ones, where the decoder shows them; `oracle` which side is wrong, where cache and uncached pass disagree; and
+    `module` which module is the first to give something else. `errors` are those of all logits that the schedule gives.
     """
 
     target: str
@@ -73,6 +75,9 @@ class Finding:
     verdict: Verdict | None = None
     fault: str = ""
     """What the decoder did where it neither raised nor broke the law: it meddled, died or timed out."""
+    oracle: str | None = None
+    module: str | None = None
+    errors: tuple[Error, ...] = ()
 
     def headline(self) -> str:
         """What it is about, in a line."""
@@ -84,23 +89,25 @@ class Finding:
 
     def __str__(self) -> str:
         """Lay out the four parts: the law, the place, the schedule, the command."""
-        wrong = self.divergence.step
+        wrong, said = self.divergence.step, [f"  {label:9} {text}" for label, text in self.details()]
         steps = [
             f"{'->' if index == wrong else '  '} {line}" for index, line in enumerate(str(self.schedule).splitlines())
         ]
+        return "\n".join([self.headline(), *said[:2], "  schedule", *(f"      {step}" for step in steps), *said[2:]])
+
+    def details(self) -> list[tuple[str, str]]:
+        """What there is to say beside the schedule, each with its label; the first two go before it."""
         size = "" if self.divergence.gap is None else f" (off by {self.divergence.gap:.2g} of the largest there)"
-        lines = [
-            self.headline(),
-            f"  law       {self.sentence}",
-            f"  decoder   {self.decoder}{'' if self.own else f', lens {self.lens}'}",
-            "  schedule",
-            *(f"      {step}" for step in steps),
-            f"  {self.fault or ('raised' if self.raised else 'diverges'):9} {self.divergence}{size}",
-            *([f"  cache     {self.origin}"] if self.origin else []),
-            *([f"  verdict   {self.verdict.kind}: {self.verdict.because}"] if self.verdict else []),
-            f"  replay    {self.replay}",
+        return [
+            ("law", self.sentence),
+            ("decoder", f"{self.decoder}{'' if self.own else f', lens {self.lens}'}"),
+            (self.fault or ("raised" if self.raised else "diverges"), f"{self.divergence}{size}"),
+            *([("oracle", self.oracle)] if self.oracle else []),
+            *([("cache", self.origin)] if self.origin else []),
+            *([("module", self.module)] if self.module else []),
+            *([("verdict", f"{self.verdict.kind}: {self.verdict.because}")] if self.verdict else []),
+            ("replay", self.replay),
         ]
-        return "\n".join(lines)
 
 
 def expect(holds: bool, otherwise: str, step: Step | int) -> None:

@@ -2,7 +2,8 @@
 
 `@law` turns a function of a decoder and a schedule into a test. What Hypothesis draws for it is `given`; what the
 decoder has to offer is `needs`; and `must_see` names the cases that the law exists for. The function reports each case
-with `saw`, behind the check, so that a law which never met its case is an error and not a pass.
+with `saw`, behind the check, so that a law which never met its case is an error and not a pass. A law that cannot hold
+where another is broken `builds_on` that one, by name, and a check does not try it then.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 Check = Callable[[Decoder, Schedule], None]
 
+EQUALITY = "cached-logits-equal-uncached-logits"
+"""The law that most others build on."""
+
 
 @dataclass(frozen=True)
 class Law:
@@ -35,6 +39,7 @@ class Law:
     needs: frozenset[Capability]
     needs_one_of: frozenset[Capability]
     must_see: frozenset[str]
+    builds_on: frozenset[str] = frozenset()
 
     def __reduce__(self) -> tuple[Callable[[str], "Law"], tuple[str]]:
         """A law goes to another process by its name, for what it draws from cannot."""
@@ -76,11 +81,12 @@ def law(
     must_see: tuple[str, ...],
     needs: tuple[Capability, ...] = (),
     needs_one_of: tuple[Capability, ...] = (),
+    builds_on: tuple[str, ...] = (),
 ) -> Callable[[Check], Callable[..., None]]:
     """Make a test of a law. Pytest gives it a target and an effort; the law itself is its attribute `law`."""
 
     def decorate(check: Check) -> Callable[..., None]:
-        this = Law(check, given, frozenset(needs), frozenset(needs_one_of), frozenset(must_see))
+        this = Law(check, given, frozenset(needs), frozenset(needs_one_of), frozenset(must_see), frozenset(builds_on))
 
         def test(target: "Target", kvref_effort: "Effort") -> None:
             from kvref.pytest_plugin import require_held

@@ -10,6 +10,8 @@ from rich.status import Status as Spinner
 from rich.text import Text
 
 import kvref
+from kvref.bug import catalogue
+from kvref.diagnosis.diagnose import Diagnosis
 from kvref.matrix.cells import Cell
 from kvref.matrix.gate import Kill
 from kvref.matrix.worker import Job
@@ -28,6 +30,7 @@ STYLES = {
     Status.VACUOUS: "bold yellow",
     Status.CUT_SHORT: "bold yellow",
     Status.UNDECIDED: "bold yellow",
+    Status.BLOCKED: "dim",
 }
 
 
@@ -46,8 +49,7 @@ class Report:
         threads = count(torch.get_num_threads(), "thread")
         self.line(
             f"kvref {kvref.__version__}, torch {torch.__version__}, Python {platform.python_version()}, "
-            f"{bench.device}, {threads}; lens {bench.lens}; {effort.examples} examples a law, "
-            f"seed {effort.seed}{limit}"
+            f"{bench.device}, {threads}; lens {bench.lens}; {effort}{limit}"
         )
 
     def outcome(self, outcome: Outcome, expected: str = "") -> None:
@@ -59,7 +61,7 @@ class Report:
                 self.line(f"  offers    {self.offers[outcome.target]}")
         head = Text(f"  {outcome.status:9}", STYLES[outcome.status])
         tail = f" {outcome.law.name:68} "
-        if outcome.status is Status.SKIPPED:
+        if outcome.status in (Status.SKIPPED, Status.BLOCKED):
             tail += outcome.reason
         elif outcome.finding:
             at = outcome.killed_after or outcome.raised_after or outcome.examples
@@ -88,6 +90,16 @@ class Report:
         self.line(indent(f"diverges at {cell.diverges}", 13))
         if cell.origin:
             self.line(indent(f"cache: {cell.origin}", 13))
+
+    def diagnosis(self, said: Diagnosis) -> None:
+        """Print which known bugs a target looks like, each with what is wrong in it."""
+        bugs = catalogue()
+        if not said.named:
+            self.line(f"\n{said.target} {said}")
+            return
+        self.line(f"\n{said.target} looks like ({said.evidence})")
+        for guess in said.named:
+            self.line(f"  {guess.score:.2f}  {guess.bug}: {bugs[guess.bug].wrong}")
 
     def sum(self, outcomes: Sequence[Outcome], kills: Sequence[Kill], seconds: float) -> None:
         """Print the totals."""

@@ -9,9 +9,8 @@ from unittest import SkipTest
 
 import torch
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
-from hypothesis import strategies as st
 from hypothesis.errors import Flaky
-from hypothesis.strategies import DrawFn
+from hypothesis.strategies import DrawFn, composite
 
 from kvref.answers import DecoderRaised, Meddled
 from kvref.decoder import Decoder
@@ -21,18 +20,24 @@ from kvref.law import Law
 from kvref.lens import NATIVE, Lens
 from kvref.locate import locate
 from kvref.operations import count
+from kvref.parting import first_parting
+from kvref.positions import errors_by_position
 from kvref.rehearsal import Plan, Rehearsal
 from kvref.schedule import Schedule
+from kvref.strategies import DRAWN, Choices, pick
 from kvref.targets import Target, Under
+from kvref.testimony import witnessed
 from kvref.verdict import NOISES, PASSES, Kind, Verdict
-from kvref.watch import Failure, Tick, Watch
+from kvref.watch import Failure, Tick, Watch, seed_by
 
 
 @dataclass(frozen=True)
 class Effort:
     """How hard to search. With one seed the same examples are drawn on every machine.
 
-    Where `first` is given, only so many of the examples are tried, and the search is cut short by that.
+    Where `first` is given, only so many of the examples are tried, and the search is cut short by that. `profile` is
+    the name under which it was asked for, if any, and `spelled` is for a project whose own profile is not the usual
+    one: there flags say what is the default elsewhere.
     """
 
     examples: int = 60
@@ -40,11 +45,17 @@ class Effort:
     max_seconds: float | None = None
     shrink: bool = True
     first: int | None = None
+    profile: str = ""
+    spelled: bool = False
+
+    def __str__(self) -> str:
+        named = f"profile {self.profile}, " if self.profile else ""
+        return f"{named}{count(self.examples, 'example')} a law, seed {self.seed}"
 
     def flags(self) -> str:
         """Command-line flags that ask for the same examples, where they are not the default."""
-        examples = "" if self.examples == Effort.examples else f" --examples {self.examples}"
-        return examples + ("" if self.seed == Effort.seed else f" --seed {self.seed}")
+        said = {name: getattr(self, name) for name in ("examples", "seed")}
+        return "".join(f" --{name} {n}" for name, n in said.items() if self.spelled or n != getattr(Effort, name))
 
 
 class Status(StrEnum):
@@ -60,6 +71,7 @@ class Status(StrEnum):
     VACUOUS = "vacuous"
     CUT_SHORT = "cut short"
     UNDECIDED = "undecided"
+    BLOCKED = "blocked"
 
 
 FAULTS = frozenset({Status.BROKEN, Status.RAISED, Status.MEDDLED, Status.DIED, Status.TIMED_OUT})
@@ -198,12 +210,14 @@ def explore(watch: "Watch | Rehearsal", target: Target, effort: Effort) -> None:
     """
     law = watch.law
     able = [decoder for decoder in target.decoders() if not law.lacks(decoder.capabilities)]
-    decoders = st.sampled_from([(decoder, target.sources(decoder)) for decoder in able])
+    known = [(decoder, target.sources(decoder)) for decoder in able]
 
-    @st.composite
+    @composite
     def cases(draw: DrawFn) -> tuple[Decoder, Schedule]:
-        decoder, sources = draw(decoders)
-        return decoder, draw(law.draw(decoder, sources))
+        choices = Choices(draw(DRAWN))
+        decoder, sources = pick(known, choices.small())
+        source = draw(pick(sources, choices.small()))
+        return decoder, law.draw(decoder, source, choices)
 
     @settings(
         max_examples=effort.examples,
@@ -287,11 +301,13 @@ def describe(law: Law, target: Target, effort: Effort, failure: Failure, verdict
     """Put a failure on paper, with the place where the cache first went wrong."""
     failure = trimmed(law, failure)
     decoder, schedule, divergence = failure.decoder, failure.schedule, failure.divergence
-    origin = locate(decoder, schedule, divergence.step) if divergence.gap is not None else None
+    differs = divergence.gap is not None
+    origin = locate(decoder, schedule, divergence.step) if differs else None
     replay = f"kvref check {target.command} --law {law.name}{effort.flags()}"
     if not target.command:
         replay = f'the same kvref.check(...), with laws=["{law.name}"]'
     raised = isinstance(failure.error, DecoderRaised)
+    seed_by(schedule)
     return Finding(
         target.name,
         target.command,
@@ -307,6 +323,9 @@ def describe(law: Law, target: Target, effort: Effort, failure: Failure, verdict
         raised=raised,
         verdict=verdict,
         fault="meddled" if isinstance(failure.error, Meddled) else "",
+        oracle=witnessed(decoder, schedule, divergence) if differs else None,
+        module=first_parting(decoder, schedule, divergence) if differs else None,
+        errors=errors_by_position(decoder, schedule),
     )
 
 

@@ -11,6 +11,9 @@ from kvref.operations import Row
 from kvref.prompts import encode
 from kvref.strategies import MAX_CHUNK
 
+TEXT = 1 + 3 * 2 * MAX_CHUNK
+"""Bytes of a drawn text: its length, and its characters."""
+
 ROW = 17
 """How far apart in a text the windows of two rows are that the same choice makes."""
 
@@ -64,7 +67,17 @@ def scrambled(choice: tuple[int, int], row: int, place: int) -> int:
 
 def drawn_text(encoding: tiktoken.Encoding) -> SearchStrategy[FromText]:
     """Texts of any characters that Unicode has, empty, short or longer than what is asked of them."""
-    return st.text(max_size=2 * MAX_CHUNK).map(lambda text: FromText(tuple(encode(text, encoding))))
+    drawn = st.binary(min_size=TEXT, max_size=TEXT)
+    return drawn.map(lambda drawn: FromText(tuple(encode(text_of(drawn), encoding))))
+
+
+def text_of(drawn: bytes) -> str:
+    """A text made of bytes, three for each of its characters, and as long as the first one says; of zeros, none."""
+    length, numbers = drawn[0] % (len(drawn) // 3 + 1), drawn[1:]
+    points = [int.from_bytes(numbers[at : at + 3]) for at in range(0, 3 * length, 3)]
+    # By the lowest bits: ASCII, what UTF-8 has two bytes for, three, or any; surrogates are no characters.
+    wide = [point // 4 % (0x80, 0x800, 0x10000, 0x110000)[point % 4] for point in points]
+    return "".join(chr(point) if not 0xD800 <= point < 0xE000 else "\ufffd" for point in wide)
 
 
 def require_prompt(tokens: Row, block_size: int) -> None:

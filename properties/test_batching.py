@@ -2,7 +2,7 @@
 
 from kvref.decoder import Capability, Decoder
 from kvref.finding import expect_keys_values, expect_logits
-from kvref.law import law, saw
+from kvref.law import EQUALITY, law, saw
 from kvref.lens import SAME_BITS
 from kvref.operations import Crop, CropRows, Prefill, Refill, Reorder, Reset
 from kvref.schedule import Schedule, alone
@@ -35,6 +35,7 @@ def test_a_row_alone_equals_the_row_in_a_batch(decoder: Decoder, schedule: Sched
     given=schedules(Reorder, Crop, Prefill, CropRows),
     needs=(Capability.REORDER, Capability.BATCH),
     must_see=("rows change places", "a row repeats", "a row is left out", "tokens after a reorder"),
+    builds_on=(EQUALITY,),
 )
 def test_reorder_equals_having_had_that_order_from_the_start(decoder: Decoder, schedule: Schedule) -> None:
     """After a reorder each row is, bit for bit, the row it was made from, and goes on as if it had always been there.
@@ -67,6 +68,7 @@ def test_reorder_equals_having_had_that_order_from_the_start(decoder: Decoder, s
     given=schedules(CropRows, Prefill, Reorder),
     needs=(Capability.CROP_ROWS, Capability.BATCH),
     must_see=("rows cropped to different lengths", "a row cropped to nothing", "tokens onto rows of different lengths"),
+    builds_on=(EQUALITY,),
 )
 def test_a_crop_of_rows_equals_never_having_appended(decoder: Decoder, schedule: Schedule) -> None:
     """Each row keeps, bit for bit, as many of its tokens as it is told to, and goes on as if it had never had more.
@@ -103,6 +105,7 @@ def test_a_crop_of_rows_equals_never_having_appended(decoder: Decoder, schedule:
         "a new occupant longer than every row",
         "tokens after a new occupant",
     ),
+    builds_on=(EQUALITY,),
 )
 def test_a_new_occupant_of_a_row_meets_nothing_of_the_last(decoder: Decoder, schedule: Schedule) -> None:
     """A row that is given to another request is as fresh as a cache of its own, and the other rows do not notice.

@@ -4,7 +4,7 @@ import torch
 
 from kvref.decoder import Capability, Decoder
 from kvref.finding import expect_keys_values, expect_logits
-from kvref.law import law, saw
+from kvref.law import EQUALITY, law, saw
 from kvref.operations import Crop, Extend, Prefill, Start
 from kvref.schedule import Schedule
 from kvref.strategies import EVERY, OFFERED_BY, rechunked, schedules
@@ -35,6 +35,7 @@ def test_cached_logits_equal_uncached_logits(decoder: Decoder, schedule: Schedul
 @law(
     given=rechunked(),
     must_see=("two different splits", "the same size at two offsets", "several tokens onto a past"),
+    builds_on=(EQUALITY,),
 )
 def test_any_chunking_gives_the_same_logits_and_rows(decoder: Decoder, schedule: Schedule) -> None:
     """However tokens are cut into calls, their logits, and the keys and values that they leave, are the same.
@@ -68,6 +69,7 @@ def test_any_chunking_gives_the_same_logits_and_rows(decoder: Decoder, schedule:
     given=schedules(*EVERY),
     needs_one_of=tuple(sorted(frozenset[Capability]().union(*OFFERED_BY.values()) - APART)),
     must_see=("tokens after another operation",),
+    builds_on=(EQUALITY,),
 )
 def test_no_operation_makes_logits_differ_from_uncached_ones(decoder: Decoder, schedule: Schedule) -> None:
     """Whatever was done to a cache, the next logits are those of an uncached pass over what is in it now.

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from kvref.decoder import Capability, Decoder
 from kvref.finding import expect, expect_passes, expect_same
 from kvref.generate import SeededSampler, generate_naive
-from kvref.law import law, saw
+from kvref.law import EQUALITY, law, saw
 from kvref.operations import Extend
 from kvref.protocol import Sampler
 from kvref.schedule import Schedule
@@ -78,7 +78,11 @@ def test_speculation_gives_the_greedy_tokens_and_runs_what_it_drafts(decoder: De
         saw("rows that accept different numbers of tokens")
 
 
-@law(given=conversations(REPLY), must_see=("a first turn", "a turn after a reply"))
+@law(
+    given=conversations(REPLY),
+    must_see=("a first turn", "a turn after a reply"),
+    builds_on=(EQUALITY,),
+)
 def test_a_conversation_gives_what_its_whole_text_gives(decoder: Decoder, schedule: Schedule) -> None:
     """Each turn gives the logits of an uncached pass over the whole conversation, and the reply that follows from them.
 

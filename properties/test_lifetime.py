@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from kvref.decoder import Capability, Decoder
 from kvref.finding import expect, expect_keys_values, expect_logits
-from kvref.law import law, saw
+from kvref.law import EQUALITY, law, saw
 from kvref.lens import SAME_BITS
 from kvref.operations import Abort, Crop, CropRows, Extend, Fork, Op, Peek, Prefill, Reset, Restore, Start
 from kvref.schedule import Schedule, requests
@@ -16,6 +16,7 @@ from kvref.trace import Layers, Step, Uncached, first_rows, play
     given=schedules(Crop),
     needs=(Capability.CROP,),
     must_see=("a crop to a part", "a crop to nothing", "a crop that keeps all", "tokens after a crop"),
+    builds_on=(EQUALITY,),
 )
 def test_crop_equals_never_having_appended(decoder: Decoder, schedule: Schedule) -> None:
     """After a crop the cache is, bit for bit, what it was at that length, and goes on as if nothing had been there.
@@ -46,6 +47,7 @@ def test_crop_equals_never_having_appended(decoder: Decoder, schedule: Schedule)
     given=schedules(Fork, Crop, Prefill, CropRows),
     needs=(Capability.FORK,),
     must_see=("tokens beside another cache with tokens", "both branches of a fork go on"),
+    builds_on=(EQUALITY,),
 )
 def test_a_fork_and_its_origin_never_meet(decoder: Decoder, schedule: Schedule) -> None:
     """What happens to one branch of a fork leaves every bit of the other, and both give uncached logits.
@@ -61,7 +63,11 @@ def test_a_fork_and_its_origin_never_meet(decoder: Decoder, schedule: Schedule) 
                 saw("both branches of a fork go on")
 
 
-@law(given=schedules(Start, Reset), must_see=("tokens beside another cache with tokens",))
+@law(
+    given=schedules(Start, Reset),
+    must_see=("tokens beside another cache with tokens",),
+    builds_on=(EQUALITY,),
+)
 def test_caches_side_by_side_never_meet(decoder: Decoder, schedule: Schedule) -> None:
     """Requests that are served in turns, each with its own cache, leave every bit of each other.
 
@@ -125,6 +131,7 @@ def test_the_same_schedule_gives_the_same_bits(decoder: Decoder, schedule: Sched
     given=schedules(Restore, Crop, Prefill, CropRows),
     needs=(Capability.SAVE,),
     must_see=("tokens after a restore",),
+    builds_on=(EQUALITY,),
 )
 def test_a_restored_cache_goes_on_as_the_saved_one(decoder: Decoder, schedule: Schedule) -> None:
     """What is read back from a file is, bit for bit, what was saved, and goes on as if it had never left memory.
@@ -140,6 +147,7 @@ def test_a_restored_cache_goes_on_as_the_saved_one(decoder: Decoder, schedule: S
     given=schedules(Abort, Crop, Prefill),
     needs=(Capability.LAYERS, Capability.ATOMIC),
     must_see=("a pass that dies onto an empty cache", "a pass that dies onto a past", "tokens after it"),
+    builds_on=(EQUALITY,),
 )
 def test_a_pass_that_dies_leaves_the_cache_as_it_was(decoder: Decoder, schedule: Schedule) -> None:
     """When a pass fails in some layer, the cache still is what it was before, and takes the next tokens.
@@ -157,6 +165,7 @@ def test_a_pass_that_dies_leaves_the_cache_as_it_was(decoder: Decoder, schedule:
     given=schedules(Peek, Crop, Prefill),
     needs=(Capability.PEEK,),
     must_see=("one token looked at", "several tokens looked at", "tokens after a look"),
+    builds_on=(EQUALITY,),
 )
 def test_a_look_changes_nothing(decoder: Decoder, schedule: Schedule) -> None:
     """Logits of tokens that are not to be kept are those of an uncached pass, and the cache is as it was before.

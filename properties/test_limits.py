@@ -2,7 +2,7 @@
 
 from kvref.decoder import Capability, Decoder
 from kvref.finding import expect, expect_keys_values, expect_logits
-from kvref.law import law, saw
+from kvref.law import EQUALITY, law, saw
 from kvref.lens import SAME_BITS
 from kvref.operations import Overflow
 from kvref.schedule import Schedule
@@ -14,6 +14,7 @@ from kvref.trace import Uncached, play
     given=overflows(),
     needs=(Capability.ATOMIC,),
     must_see=("tokens refused by a full cache", "tokens refused while some would fit"),
+    builds_on=(EQUALITY,),
 )
 def test_what_fits_works_and_one_token_more_is_refused(decoder: Decoder, schedule: Schedule) -> None:
     """Every position up to the last gives uncached logits; more tokens than fit raise, and leave the cache as it was.

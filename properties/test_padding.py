@@ -3,7 +3,7 @@
 from kvref.decoder import Capability, Decoder
 from kvref.finding import expect, expect_logits, expect_same
 from kvref.generate import SeededSampler, generate_naive
-from kvref.law import law, saw
+from kvref.law import EQUALITY, law, saw
 from kvref.operations import Crop, CropRows, Peek, Prefill, Reorder, Reset
 from kvref.schedule import Schedule
 from kvref.strategies import ragged_prompts, schedules
@@ -22,6 +22,7 @@ NEW = 5
         "several tokens onto a padded past",
         "padding before the longest row",
     ),
+    builds_on=(EQUALITY,),
 )
 def test_padding_changes_nothing(decoder: Decoder, schedule: Schedule) -> None:
     """A row with padding gives the logits of an uncached pass over its tokens alone, in the prefill and ever after.

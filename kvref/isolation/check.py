@@ -6,10 +6,11 @@ from time import perf_counter
 
 from kvref.asked import Asked
 from kvref.case import Case
+from kvref.diagnosis.diagnose import Diagnosis
 from kvref.errors import BadInput, NotExact, TargetError
 from kvref.finding import Divergence, Finding
 from kvref.isolation.apart import Apart, Late, Lost, Silent
-from kvref.isolation.work import Built, Described, Ticked, Trying, shortened, tried
+from kvref.isolation.work import Built, Described, Ticked, Trying, diagnosed, shortened, tried
 from kvref.law import Law
 from kvref.schedule import Schedule
 from kvref.search import Effort, Outcome, Status
@@ -58,6 +59,7 @@ class Isolated:
         self.threads = 1
         self.process: Apart | None = None
         self.trying: Trying | None = None
+        self.done: list[Outcome] = []
         self.losses: list[Described] = []
         self.unmade = ""
         self.stopped = False
@@ -65,7 +67,7 @@ class Isolated:
     def open(self) -> Sequence[Described]:
         """Make the targets, and give them. Raises `BadInput` where that cannot be done, or does not come to an end."""
         try:
-            built = self.start(0, self.max_time)
+            built = self.start(self.max_time)
         except Lost as lost:
             raise TargetError(f"{self.asked.target} cannot be made: {lost}") from None
         self.targets, self.threads = built.targets, built.threads
@@ -74,10 +76,10 @@ class Isolated:
             self.last = self.end + max(GRACE, LONGER * self.max_time)
         return self.targets
 
-    def start(self, begin: int, max_time: float | None) -> Built:
-        """Start a process that goes on with a search, and wait until it has made the targets."""
+    def start(self, max_time: float | None) -> Built:
+        """Start a process that goes on behind what is done, and wait until it has made the targets."""
         limit = max_time if self.planned else None
-        self.process = Apart(tried, self.asked, [law.name for law in self.laws], self.effort, limit, begin)
+        self.process = Apart(tried, self.asked, [law.name for law in self.laws], self.effort, limit, self.done)
         if self.stopped:
             self.process.kill()
         return self.process.hear(self.building)
@@ -98,23 +100,34 @@ class Isolated:
         """What comes of each law on each target, one after the other."""
         searches = [(target, law) for target in self.targets for law in self.laws]
         try:
-            for number, (target, law) in enumerate(searches):
-                if self.process is None and (why := self.start_again(number, target)):
-                    yield Outcome(law, target.name, Status.CUT_SHORT, reason=why, asked=self.effort.examples)
+            for target, law in searches:
+                if self.process is None and (why := self.start_again(target)):
+                    outcome = Outcome(law, target.name, Status.CUT_SHORT, reason=why, asked=self.effort.examples)
                 else:
-                    yield self.outcome(target, law, tick)
+                    outcome = self.outcome(target, law, tick)
+                self.done.append(outcome)
+                yield outcome
         finally:
             self.close()
 
-    def start_again(self, begin: int, target: Described) -> str:
-        """Replace a process that was lost, so that it goes on with a search; say why, where that is of no use."""
+    def diagnoses(self, outcomes: Sequence[Outcome]) -> list[Diagnosis]:
+        """What each target that broke a law looks like; nothing where that ends the process too."""
+        if not any(outcome.status is Status.BROKEN for outcome in outcomes):
+            return []
+        try:
+            return list(Apart(diagnosed, self.asked, outcomes).said(self.patience))
+        except (Lost, BadInput, NotExact):
+            return []
+
+    def start_again(self, target: Described) -> str:
+        """Replace a process that was lost; say why, where that is of no use."""
         if self.stopped or perf_counter() >= self.end:
             return "out of time"
         if self.losses[-IN_A_ROW:] == [target] * IN_A_ROW:
             return f"left out, since the target was lost under {IN_A_ROW} laws before"
         if not self.unmade:
             try:
-                self.start(begin, None if self.end == inf else self.end - perf_counter())
+                self.start(None if self.end == inf else self.end - perf_counter())
             except (Lost, BadInput, NotExact) as error:
                 self.close()
                 self.unmade = f"the target was lost, and cannot be made again: {error}"

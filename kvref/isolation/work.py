@@ -14,7 +14,7 @@ from kvref.watch import seed_by, telling
 if TYPE_CHECKING:
     from kvref.asked import Asked
     from kvref.case import Case
-    from kvref.search import Effort
+    from kvref.search import Effort, Outcome
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,14 @@ class Trying:
 
 
 def tried(
-    send: Send, asked: "Asked", laws: Sequence[str], effort: "Effort", max_time: float | None, begin: int
+    send: Send,
+    asked: "Asked",
+    laws: Sequence[str],
+    effort: "Effort",
+    max_time: float | None,
+    before: "Sequence[Outcome]",
 ) -> None:
-    """Check, from a search on, and send each outcome; before, what the targets are, and meanwhile, what is tried.
+    """Check, behind what came before, and send each outcome; first what the targets are, and meanwhile what is tried.
 
     That the lens can claim its bits is proved by who starts this, once, and not in each process.
     """
@@ -86,11 +91,20 @@ def tried(
     token = telling.set(tell)
     try:
         for outcome in check(
-            targets, choose(laws), effort, max_time, lambda what, done: send(Ticked(what, done)), begin
+            targets, choose(laws), effort, max_time, lambda what, done: send(Ticked(what, done)), before
         ):
             send(outcome)
     finally:
         telling.reset(token)
+
+
+def diagnosed(send: Send, asked: "Asked", outcomes: "Sequence[Outcome]") -> None:
+    """Send what each target that broke a law looks like."""
+    from kvref.diagnosis.diagnose import diagnose
+
+    for target in asked.targets(asked.bench()):
+        if said := diagnose(target, outcomes):
+            send(said)
 
 
 def shortened(send: Send, case: "Case") -> None:

@@ -201,6 +201,32 @@ def reliability(
     raise typer.Exit(1 if missed or alive else 4 if failed else 0)
 
 
+@app.command()
+def probe(
+    names: Names = None,
+    record: Annotated[Path | None, typer.Option(help="File for the dictionary, as kvref comes with it.")] = None,
+    device: Device = "auto",
+) -> None:
+    """Play the probes on bugs, and say how they go wrong: what diagnosis compares a failing decoder with."""
+    from kvref.diagnosis.dictionary import signatures_of, to_json
+    from kvref.diagnosis.symptoms import RIGHT
+    from kvref.operations import count
+
+    if record and names:
+        raise BadInput("--record takes the whole catalogue; leave out the names of bugs")
+    bench, measured = bench_for(device, "tile"), dict[str, dict[str, dict[str, str]]]()
+    require_writable([record] if record else [])
+    for name, bug in choose_bugs(names).items():
+        measured[name] = signatures_of(bug, bench)
+        for kind, probes in measured[name].items():
+            wrong = {probe: answer for probe, answer in probes.items() if answer != RIGHT}
+            typer.echo(f"{name} ({kind} cache): {len(wrong)} of {count(len(probes), 'probe')} go wrong")
+            for probe, answer in wrong.items() if names else ():
+                typer.echo(f"  {probe:34} {answer}")
+    if record:
+        record.write_text(to_json(measured), encoding="utf-8")
+
+
 def choose_bugs(names: "Iterable[str] | None") -> "Mapping[str, Bug]":
     """Bugs by name, each once, or the whole catalogue."""
     from kvref.bug import catalogue

@@ -48,7 +48,7 @@ def recorded_strength(outcomes: Sequence[Outcome], kept: Record, bugs: Collectio
     tried = dict[str, int]()
     for outcome in outcomes:
         name = outcome.law.name
-        if outcome.status not in (Status.SKIPPED, Status.UNDECIDED, Status.RAISED):
+        if outcome.status not in (Status.SKIPPED, Status.BLOCKED, Status.UNDECIDED, Status.RAISED):
             tried[name] = max(tried.get(name, 0), drawn(outcome))
     alive = kept.alive(tried)
     unmeasured = tuple(bug for bug in bugs if bug not in kept.kills)

@@ -116,6 +116,33 @@ def verdicts(
 
 
 @app.command()
+def diagnosis(
+    only: Annotated[list[str] | None, typer.Argument(help="Planted faults; else all.", show_default=False)] = None,
+    model: Annotated[list[str] | None, typer.Option(help="gpt2 or llama, of transformers; else both.")] = None,
+    examples: Annotated[int, typer.Option(min=1, help="Schedules to try for each law.")] = 12,
+    seed: Seed = 0,
+) -> None:
+    """Count how often a fault planted in a model of transformers is named, first or among the first three."""
+    import torch
+
+    from kvref.measure.diagnosis import MODELS, measure_diagnosis
+    from kvref.measure.planted import PLANTS
+
+    models, bugs = chosen(model, MODELS, "model"), chosen(only, PLANTS, "planted fault")
+    torch.set_num_threads(1)
+    places = list[int | None]()
+    for row in measure_diagnosis(models, bugs, examples, seed):
+        places.append(row.place)
+        what = "no law is broken" if row.place is None else f"place {row.place:2}  {row.score:.2f}  first {row.first}"
+        typer.echo(f"{row.model:6} {row.bug:36} {row.broken:2} laws broken  {what}")
+    found = [place for place in places if place is not None]
+    typer.echo(
+        f"{len(places)} planted, {len(found)} found; "
+        f"named first {sum(place == 1 for place in found)}, among the first three {sum(place <= 3 for place in found)}"
+    )
+
+
+@app.command()
 def architectures(
     only: Annotated[list[str] | None, typer.Argument(help="Model types; else all.", show_default=False)] = None,
 ) -> None:

@@ -68,6 +68,7 @@ def row(asked: str, target: Named, outcomes: Sequence[Outcome], expected: Sequen
     """A row from what came of each law on a target."""
     of = {status: [outcome for outcome in outcomes if outcome.status is status] for status in Status}
     faults = [outcome for outcome in outcomes if outcome.status in FAULTS]
+    # What is blocked by a broken law stands beside the finding of that law.
     open_ = [*of[Status.UNDECIDED], *of[Status.CUT_SHORT], *of[Status.VACUOUS]]
     rounded = [outcome for outcome in of[Status.HELD] if not outcome.exact]
     known = list(dict.fromkeys(reason_for(outcome, expected) for outcome in faults))

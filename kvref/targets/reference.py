@@ -150,6 +150,12 @@ class GrowingDecoder:
         unmasked.transformer = self.model.transformer
         return self.with_model(unmasked)
 
+    def independent(self, tokens: Tokens) -> Logits:
+        """The healthy model with the same weights, in float64: what a variant of it should give."""
+        healthy = weights.empty_model(self.model.config, torch.float64, str(self.device), GPT)
+        healthy.load_state_dict(self.model.state_dict())
+        return healthy(tokens)[0]
+
     def with_all_heads(self) -> "GrowingDecoder":
         """Give the same model with as many heads of keys and values as of queries."""
         return self.with_model(weights.with_all_heads(self.model))

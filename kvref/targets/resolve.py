@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import sys
+from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
 from shlex import quote
@@ -19,9 +20,13 @@ from kvref.gpt2 import GPT
 from kvref.targets.base import Bench, OneDecoder, Target
 from kvref.targets.module import decoder_of
 from kvref.targets.named import named_by_package, named_in_project
+from kvref.targets.packages import PACKAGES, from_package
 from kvref.targets.reference import DECODERS, PARTS, Part, ReferenceTarget, describe, kind_of
 
-FORMS = "reference, bug:NAME, hf-config:TYPE, hf:CHECKPOINT, package.module:factory or path/file.py:factory"
+FORMS = (
+    "reference, bug:NAME, hf-config:TYPE, hf:CHECKPOINT, "
+    f"{', '.join(f'{package}:...' for package in PACKAGES)}, package.module:factory or path/file.py:factory"
+)
 
 
 def resolve(target: str, bench: Bench, kind: str | None = None, attention: str | None = None) -> list[Target]:
@@ -42,6 +47,8 @@ def resolve(target: str, bench: Bench, kind: str | None = None, attention: str |
         return (from_config if head == "hf-config" else from_checkpoint)(tail, target, bench, kind, attention)
     if attention is not None:
         raise TargetError(f"--attn is for models of transformers; {target} has its own attention")
+    if head in PACKAGES:
+        return from_package(head, tail, target, bench, kind)
     require_kind(kind)
     if head in ("reference", "bug"):
         name, _, suffix = tail.rpartition(":") if tail.rpartition(":")[2] in DECODERS else (tail, "", "")
@@ -157,7 +164,7 @@ def from_object(found: Any, name: str, bench: Bench, kind: str | None) -> Target
     if not callable(found):
         raise TargetError(f"{name} is a {type(found).__name__}; a target is a factory: a function that makes a decoder")
     try:
-        made = found()
+        made = made_by(found)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
@@ -165,3 +172,10 @@ def from_object(found: Any, name: str, bench: Bench, kind: str | None) -> Target
     decoder = decoder_of(made, name, bench)
     bench.sources(decoder)  # raises now for a prompt or text that does not fit
     return OneDecoder(name, quote(name) + bench.flags, decoder, bench)
+
+
+def made_by(factory: Callable[[], object]) -> object:
+    """What a factory makes, with the same random weights whenever it is called."""
+    with torch.random.fork_rng(devices=[]):  # pyright: ignore[reportUnknownMemberType] torch leaves it untyped
+        torch.manual_seed(0)  # pyright: ignore[reportUnknownMemberType] torch leaves it untyped
+        return factory()

@@ -210,13 +210,13 @@ def test_the_laws_run_in_a_session_of_somebody_else(tmp_path: Path) -> None:
     law = f"test_{EQUAL.replace('-', '_')}"
     args = ("--pyargs", "kvref.properties", "-k", law, "--kvref-examples", "15", "--kvref-target")
     out = session(tmp_path, *args, "mine.py:Duck")
-    assert "kvref: lens tile; 15 examples a law, seed 0" in out
+    assert "kvref: lens tile; profile ci, 15 examples a law, seed 0" in out
     assert "kvref: mine.py:Duck offers atomic, batch" in out
     assert "1 passed" in out
 
 
 def test_a_target_that_is_none_ends_a_session(pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = {"target": "nothing", "device": "cpu", "lens": "fold", "dtype": []}
+    options = {"target": "nothing", "device": "cpu", "lens": "fold", "dtype": [], "cache": None, "attn": None}
     monkeypatch.setattr(pytest_plugin, "option", lambda _, name: options[name])
     with pytest.raises(pytest.UsageError, match="'nothing' is no target"):
         pytest_plugin.targets_of(pytestconfig)

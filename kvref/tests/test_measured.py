@@ -37,3 +37,11 @@ def test_the_reliability_in_the_readme_is_what_was_measured() -> None:
     bugs, seeds = len(measured), 1000 * len(measured)
     assert f"with 1,000 seeds for each of {bugs} bugs, {missed or 'none'} of the {seeds:,} missed" in readme()
     assert f"at most {bound:.1%} of all seeds miss any one of them (95%, Clopper and Pearson)" in readme()
+
+
+def test_the_bits_in_the_readme_are_what_was_measured() -> None:
+    text = (MEASURED / "bits.txt").read_text()
+    (found,) = re.findall(r"^(\d+) schedules, (\d+) tokens run, differing bits in (\d+)$", text, re.M)
+    schedules, tokens, differing = map(int, found)
+    assert differing == 0
+    assert f"in {schedules:,} schedules, {tokens:,} tokens run, no bit differed" in readme()

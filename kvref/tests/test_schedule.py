@@ -26,7 +26,17 @@ from kvref.operations import (
     Start,
 )
 from kvref.schedule import Schedule, alone, requests
-from kvref.strategies import EVERY, conversations, overflows, ragged_prompts, rechunked, schedules, twins
+from kvref.strategies import (
+    DRAWN,
+    EVERY,
+    Choices,
+    conversations,
+    overflows,
+    ragged_prompts,
+    rechunked,
+    schedules,
+    twins,
+)
 from kvref.targets import Bench, ReferenceTarget
 from kvref.trace import longest
 
@@ -99,8 +109,9 @@ def test_a_padded_row_alone_has_no_padding() -> None:
 @given(st.data())
 def test_drawn_schedules_survive_json(data: st.DataObject) -> None:
     decoder = data.draw(st.sampled_from(STATIC.decoders()))
+    source = data.draw(STATIC.sources(decoder)[0])
     for draw in (EVERYTHING, rechunked(), twins(), overflows(), conversations(3), ragged_prompts(2)):
-        schedule = data.draw(draw(decoder, STATIC.sources(decoder)))
+        schedule = draw(decoder, source, Choices(data.draw(DRAWN)))
         assert Schedule.from_json(schedule.to_json()) == schedule
         assert all(content.width <= decoder.block_size for state in schedule.contents for content in state)
 
