@@ -1,10 +1,9 @@
 """The check: every law on every target."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 
-from kvref.diagnosis.diagnose import Diagnosis, diagnose
 from kvref.law import Law
 from kvref.matrix.gate import Kill
 from kvref.plan import plan_for, slow_cost
@@ -27,17 +26,18 @@ def check(
     effort: Effort,
     max_time: float | None,
     tick: Tick,
-    begin: int = 0,
-    broken: Iterable[tuple[str, str]] = (),
+    before: Sequence[Outcome] = (),
 ) -> Iterator[Outcome]:
     """Try every law on every target, in `max_time` seconds if given, and give each outcome as it comes.
 
     Limited time is shared by need: a search gets more that must pay for more calls to meet its law's cases, and what
     one leaves over is shared by those behind it. A law is not tried that builds on one which the target has broken. The
-    first `begin` searches are left out, of which those in `broken`, names of a target and a law, broke their law.
+    searches whose outcomes came `before` are not done again.
     """
-    begun, searches = perf_counter(), [(target, law) for target in targets for law in laws][begin:]
-    blocks = Blocks(set(broken))
+    begun, searches = perf_counter(), [(target, law) for target in targets for law in laws][len(before) :]
+    blocks = Blocks()
+    for outcome in before:
+        blocks.note(outcome)
     if max_time is None:
         for target, law in searches:
             yield blocks.outcome(law, target) or blocks.note(
@@ -54,24 +54,6 @@ def check(
         yield blocks.outcome(law, target) or blocks.note(
             search(law, target, chosen, lambda done, law=law: tick(law.name, done), plan)
         )
-
-
-@dataclass(frozen=True)
-class Here:
-    """A check in this process, with what `kvref.isolation.Isolated` has for one in a process of its own."""
-
-    targets: Sequence[Target]
-    laws: Sequence[Law]
-    effort: Effort
-    max_time: float | None
-
-    def outcomes(self, tick: Tick) -> Iterator[Outcome]:
-        """What comes of each law on each target, one after the other."""
-        return check(self.targets, self.laws, self.effort, self.max_time, tick)
-
-    def diagnoses(self, outcomes: Sequence[Outcome]) -> list[Diagnosis]:
-        """What those targets look like that break any law."""
-        return [said for target in self.targets if (said := diagnose(target, outcomes))]
 
 
 @dataclass

@@ -21,13 +21,12 @@ from kvref.sweep import cli as sweep_cli
 if TYPE_CHECKING:
     from kvref.asked import Asked
     from kvref.checked import Checked
-    from kvref.checking import Here
     from kvref.expected import Expected
     from kvref.finding import Finding
-    from kvref.isolation import Isolated
     from kvref.law import Law
     from kvref.search import Effort
     from kvref.targets import Bench
+    from kvref.trial import Trial
 
 EXIT_CODES = "Exit codes: 0 all hold, 1 finding, 2 bad input, 3 kvref broke, 4 inconclusive."
 WEIGHTS_SECONDS = 300.0
@@ -39,8 +38,8 @@ app.add_typer(measure, name="measure")
 app.command(epilog=case_cli.EXIT_CODES)(case_cli.replay)
 app.command(epilog="Exit codes: 0 kept, 2 bad input.")(case_cli.keep)
 app.command(epilog="Exit codes: 0 explained, 2 bad input.")(case_cli.explain)
-app.command(epilog="Exit codes: 0 written, 2 bad input.")(init_cli.init)
 app.command(epilog=sweep_cli.EXIT_CODES)(sweep_cli.sweep)
+app.command(epilog="Exit codes: 0 written, 2 bad input.")(init_cli.init)
 
 
 @app.callback(invoke_without_command=True)
@@ -158,8 +157,8 @@ def check(
         if seconds is not None and not seconds > 0:
             raise BadInput(f"{name} takes seconds, not {seconds}")
     whole = target is None and weights is None and cache is None and not law
-    with tried(asked, laws, effort, limit, bench, timeout, apart=apart) as checking:
-        checked = run(checking, laws, effort, limit, bench, whole=whole, expected=expected)
+    with tried(asked, laws, effort, limit, bench, timeout, apart=apart) as trial:
+        checked = run(trial, laws, effort, limit, bench, whole=whole, expected=expected)
     tell(checked)
     raise typer.Exit(checked.exit_code)
 
@@ -186,21 +185,20 @@ def tried(
     timeout: float | None,
     *,
     apart: bool,
-) -> "Generator[Here | Isolated]":
-    """The check that is asked for, with its targets made: here, or in a process apart."""
+) -> "Generator[Trial]":
+    """What is asked for, ready to be checked: here, or in a process apart, which is ended in the end."""
     import torch
 
-    from kvref.checking import Here
+    from kvref.isolation import Isolated, patience_for
+    from kvref.trial import Here
 
     if not apart:
-        targets = asked.targets(bench)
+        trial = Here(asked.targets(bench), laws, effort, max_time)
         asked.require_lens(bench)
-        yield Here(targets, laws, effort, max_time)
+        yield trial
         return
-    from kvref.isolation import Isolated, patience_for
-
-    isolated = Isolated(asked, laws, effort, max_time, patience_for(asked, timeout))
     asked.require_lens(bench)
+    isolated = Isolated(asked, laws, effort, max_time, patience_for(asked, timeout))
     try:
         isolated.open()
         torch.set_num_threads(isolated.threads)  # as it is there, which the report says
@@ -210,7 +208,7 @@ def tried(
 
 
 def run(
-    checking: "Here | Isolated",
+    trial: "Trial",
     laws: "list[Law]",
     effort: "Effort",
     max_time: float | None,
@@ -235,13 +233,13 @@ def run(
     from kvref.search import Outcome
 
     bugs = catalogue()
-    report, begun = Report(Console(highlight=False), checking.targets), perf_counter()
+    report, begun = Report(Console(highlight=False), trial.targets), perf_counter()
     outcomes, killed = list[Outcome](), list[Kill]()
     report.header(bench, effort, max_time)
     stopped = False
     try:
         with report.running():
-            for outcome in checking.outcomes(report.progress):
+            for outcome in trial.outcomes(report.progress):
                 outcomes.append(outcome)
                 report.outcome(outcome, reason_for(outcome, expected))
                 if outcome.finding:
@@ -261,10 +259,10 @@ def run(
     if outcomes:
         every = len(killed) == len(bugs)
         strength = strength_of(killed, len(laws)) if every else recorded_strength(outcomes, record(), bugs)
-    diagnoses = [] if stopped else checking.diagnoses(outcomes)
+    diagnoses = [] if stopped else trial.diagnoses(outcomes)
     for said in diagnoses:
         report.diagnosis(said)
-    return Checked(checking.targets, bench, effort, outcomes, killed, strength, seconds, stopped, expected, diagnoses)
+    return Checked(trial.targets, bench, effort, outcomes, killed, strength, seconds, stopped, expected, diagnoses)
 
 
 def tell(checked: "Checked") -> None:

@@ -73,11 +73,11 @@ class Finding:
     replay: str
     raised: bool = False
     verdict: Verdict | None = None
+    fault: str = ""
+    """What the decoder did where it neither raised nor broke the law: it meddled, died or timed out."""
     oracle: str | None = None
     module: str | None = None
     errors: tuple[Error, ...] = ()
-    fault: str = ""
-    """What the decoder did where it neither raised nor broke the law: it meddled, died or timed out."""
 
     def headline(self) -> str:
         """What it is about, in a line."""

@@ -17,7 +17,7 @@ from kvref.markup import Markup, joined, tag
 from kvref.operations import count
 from kvref.plot import plot
 from kvref.search import Outcome, Status
-from kvref.targets import Target
+from kvref.targets import Named
 
 if TYPE_CHECKING:
     from kvref.checked import Checked
@@ -106,7 +106,7 @@ def head(checked: "Checked") -> list[Markup]:
     return lines + [tag("p", f"No longer there, though expected: {known}") for known in checked.unmet]
 
 
-def separated(parts: Sequence[Markup]) -> list[object]:
+def separated(parts: Sequence[Markup]) -> Sequence[object]:
     """Parts with commas between."""
     return [piece for part in parts for piece in (", ", part)][1:]
 
@@ -121,7 +121,7 @@ def table(heads: Sequence[Markup], rows: Sequence[Markup]) -> Markup:
     return tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows))
 
 
-def targets(these: Sequence[Target]) -> Markup:
+def targets(these: Sequence[Named]) -> Markup:
     """What was checked, and what it offers; what it refuses, with its reasons."""
     rows = list[Markup]()
     for target in these:
@@ -132,7 +132,7 @@ def targets(these: Sequence[Target]) -> Markup:
     return joined(tag("h2", "Targets"), table(heads, rows))
 
 
-def laws(target: Target, checked: "Checked") -> Markup:
+def laws(target: Named, checked: "Checked") -> Markup:
     """What came of each law on a target, and why."""
     rows = [law(outcome, checked) for outcome in checked.outcomes if outcome.target == target.name]
     heads = [tag("th", "law"), tag("th", "status"), tag("th", "examples", class_="number"), tag("th", "why")]

@@ -6,7 +6,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from shlex import quote
 from string import Template
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -116,7 +116,7 @@ def only_target() -> str:
     from kvref.project import setting
 
     targets: Any = setting("targets")
-    names = list[str](targets) if isinstance(targets, dict) else []
+    names = list(cast("dict[str, Any]", targets)) if isinstance(targets, dict) else []
     if len(names) != 1:
         say = f"one of {', '.join(names)}" if names else "such as my_model.py:make"
         raise BadInput(f"say what the job is to check: `kvref init TARGET`, {say}")

@@ -322,10 +322,10 @@ def describe(law: Law, target: Target, effort: Effort, failure: Failure, verdict
         replay=replay,
         raised=raised,
         verdict=verdict,
+        fault="meddled" if isinstance(failure.error, Meddled) else "",
         oracle=witnessed(decoder, schedule, divergence) if differs else None,
         module=first_parting(decoder, schedule, divergence) if differs else None,
         errors=errors_by_position(decoder, schedule),
-        fault="meddled" if isinstance(failure.error, Meddled) else "",
     )
 
 

@@ -1,7 +1,6 @@
 """A check in a process of its own: what hangs or dies costs the law that it was tried on, and is a finding."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from math import inf
 from time import perf_counter
 
@@ -11,7 +10,7 @@ from kvref.diagnosis.diagnose import Diagnosis
 from kvref.errors import BadInput, NotExact, TargetError
 from kvref.finding import Divergence, Finding
 from kvref.isolation.apart import Apart, Late, Lost, Silent
-from kvref.isolation.work import Built, Described, Ticked, Trying, shortened, tried
+from kvref.isolation.work import Built, Described, Ticked, Trying, diagnosed, shortened, tried
 from kvref.law import Law
 from kvref.schedule import Schedule
 from kvref.search import Effort, Outcome, Status
@@ -60,16 +59,15 @@ class Isolated:
         self.threads = 1
         self.process: Apart | None = None
         self.trying: Trying | None = None
+        self.done: list[Outcome] = []
         self.losses: list[Described] = []
-        self.broken: set[tuple[str, str]] = set()
-        self.looks: list[Diagnosis] = []
         self.unmade = ""
         self.stopped = False
 
     def open(self) -> Sequence[Described]:
         """Make the targets, and give them. Raises `BadInput` where that cannot be done, or does not come to an end."""
         try:
-            built = self.start(0, self.max_time)
+            built = self.start(self.max_time)
         except Lost as lost:
             raise TargetError(f"{self.asked.target} cannot be made: {lost}") from None
         self.targets, self.threads = built.targets, built.threads
@@ -78,11 +76,10 @@ class Isolated:
             self.last = self.end + max(GRACE, LONGER * self.max_time)
         return self.targets
 
-    def start(self, begin: int, max_time: float | None) -> Built:
-        """Start a process that goes on with a search, and wait until it has made the targets."""
+    def start(self, max_time: float | None) -> Built:
+        """Start a process that goes on behind what is done, and wait until it has made the targets."""
         limit = max_time if self.planned else None
-        names, broken = [law.name for law in self.laws], frozenset(self.broken)
-        self.process = Apart(tried, self.asked, names, self.effort, limit, begin, broken)
+        self.process = Apart(tried, self.asked, [law.name for law in self.laws], self.effort, limit, self.done)
         if self.stopped:
             self.process.kill()
         return self.process.hear(self.building)
@@ -103,36 +100,34 @@ class Isolated:
         """What comes of each law on each target, one after the other."""
         searches = [(target, law) for target in self.targets for law in self.laws]
         try:
-            for number, (target, law) in enumerate(searches):
-                if self.process is None and (why := self.start_again(number, target)):
-                    yield Outcome(law, target.name, Status.CUT_SHORT, reason=why, asked=self.effort.examples)
+            for target, law in searches:
+                if self.process is None and (why := self.start_again(target)):
+                    outcome = Outcome(law, target.name, Status.CUT_SHORT, reason=why, asked=self.effort.examples)
                 else:
-                    yield self.outcome(target, law, tick)
-            self.hear_looks()
+                    outcome = self.outcome(target, law, tick)
+                self.done.append(outcome)
+                yield outcome
         finally:
             self.close()
 
-    def hear_looks(self) -> None:
-        """Take what the process says at its end of targets that break laws. A guess, whose loss is no finding."""
-        with suppress(Lost):
-            for said in self.process.said(self.patience, self.last) if self.process else ():
-                if isinstance(said, Diagnosis):
-                    self.looks.append(said)
-
     def diagnoses(self, outcomes: Sequence[Outcome]) -> list[Diagnosis]:
-        """What those targets look like that break any law, as it was said behind the outcomes."""
-        del outcomes
-        return self.looks
+        """What each target that broke a law looks like; nothing where that ends the process too."""
+        if not any(outcome.status is Status.BROKEN for outcome in outcomes):
+            return []
+        try:
+            return list(Apart(diagnosed, self.asked, outcomes).said(self.patience))
+        except (Lost, BadInput, NotExact):
+            return []
 
-    def start_again(self, begin: int, target: Described) -> str:
-        """Replace a process that was lost, so that it goes on with a search; say why, where that is of no use."""
+    def start_again(self, target: Described) -> str:
+        """Replace a process that was lost; say why, where that is of no use."""
         if self.stopped or perf_counter() >= self.end:
             return "out of time"
         if self.losses[-IN_A_ROW:] == [target] * IN_A_ROW:
             return f"left out, since the target was lost under {IN_A_ROW} laws before"
         if not self.unmade:
             try:
-                self.start(begin, None if self.end == inf else self.end - perf_counter())
+                self.start(None if self.end == inf else self.end - perf_counter())
             except (Lost, BadInput, NotExact) as error:
                 self.close()
                 self.unmade = f"the target was lost, and cannot be made again: {error}"
@@ -151,8 +146,6 @@ class Isolated:
                 return self.ended(target, law, lost, perf_counter() - begun)
             match said:
                 case Outcome():
-                    if said.status is Status.BROKEN:
-                        self.broken.add((target.name, law.name))
                     if said.status is not Status.SKIPPED:
                         self.losses.clear()
                     return said

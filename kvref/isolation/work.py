@@ -14,7 +14,7 @@ from kvref.watch import seed_by, telling
 if TYPE_CHECKING:
     from kvref.asked import Asked
     from kvref.case import Case
-    from kvref.search import Effort
+    from kvref.search import Effort, Outcome
 
 
 @dataclass(frozen=True)
@@ -68,19 +68,15 @@ def tried(
     laws: Sequence[str],
     effort: "Effort",
     max_time: float | None,
-    begin: int,
-    broken: frozenset[tuple[str, str]],
+    before: "Sequence[Outcome]",
 ) -> None:
-    """Check, from a search on, and send each outcome; before, what the targets are, and meanwhile, what is tried.
+    """Check, behind what came before, and send each outcome; first what the targets are, and meanwhile what is tried.
 
-    `broken` are names of targets and laws that were found to be before. In the end comes what the targets look like.
     That the lens can claim its bits is proved by who starts this, once, and not in each process.
     """
     import torch
 
     from kvref.checking import check
-    from kvref.diagnosis.diagnose import diagnose
-    from kvref.search import Outcome
 
     bench = asked.bench()
     targets = asked.targets(bench)
@@ -93,16 +89,20 @@ def tried(
         send(Trying(examples, decoder.name, decoder.lens, own, schedule.to_json()))
 
     token = telling.set(tell)
-    outcomes = list[Outcome]()
     try:
         for outcome in check(
-            targets, choose(laws), effort, max_time, lambda what, done: send(Ticked(what, done)), begin, broken
+            targets, choose(laws), effort, max_time, lambda what, done: send(Ticked(what, done)), before
         ):
-            outcomes.append(outcome)
             send(outcome)
     finally:
         telling.reset(token)
-    for target in targets:
+
+
+def diagnosed(send: Send, asked: "Asked", outcomes: "Sequence[Outcome]") -> None:
+    """Send what each target that broke a law looks like."""
+    from kvref.diagnosis.diagnose import diagnose
+
+    for target in asked.targets(asked.bench()):
         if said := diagnose(target, outcomes):
             send(said)
 

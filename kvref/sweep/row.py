@@ -55,7 +55,8 @@ class Row:
     @classmethod
     def read(cls, data: Mapping[str, Any]) -> "Row":
         """A row from JSON; raises what a table of another form does."""
-        return cls(**{**data, "came": Came(data["came"])})
+        fields: dict[str, Any] = {**data, "came": Came(data["came"])}
+        return cls(**fields)
 
 
 def unbuilt(asked: str, error: Exception, seconds: float) -> Row:
@@ -68,6 +69,7 @@ def row(asked: str, target: Named, outcomes: Sequence[Outcome], expected: Sequen
     """A row from what came of each law on a target."""
     of = {status: [outcome for outcome in outcomes if outcome.status is status] for status in Status}
     faults = [outcome for outcome in outcomes if outcome.status in FAULTS]
+    # What is blocked by a broken law stands beside the finding of that law.
     open_ = [*of[Status.UNDECIDED], *of[Status.CUT_SHORT], *of[Status.VACUOUS]]
     rounded = [outcome for outcome in of[Status.HELD] if not outcome.exact]
     known = list(dict.fromkeys(reason_for(outcome, expected) for outcome in faults))

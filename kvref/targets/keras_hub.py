@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -137,7 +137,7 @@ def each(kept: Any, change: Callable[[Tensor], Tensor]) -> Any:
     if kept is None or isinstance(kept, Tensor):
         return None if kept is None else change(kept)
     if isinstance(kept, dict):
-        return {name: each(part, change) for name, part in kept.items()}
+        return {name: each(part, change) for name, part in cast("dict[str, Any]", kept).items()}
     return type(kept)(each(part, change) for part in kept)
 
 

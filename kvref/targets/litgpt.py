@@ -195,7 +195,7 @@ def names() -> Iterator[str]:
     """The first config of each kind: many differ in their sizes alone."""
     seen = set[str]()
     for config in configs():
-        made: dict[str, Any] = dict(vars(tiny(config["name"])))
+        made: dict[str, Any] = {**vars(tiny(config["name"]))}
         # Norms go by the name of the config.
         norms = [word in config["name"] for word in ("Gemma", "OLMo")]
         kind = repr([{key: value for key, value in made.items() if key not in IGNORED}, norms])

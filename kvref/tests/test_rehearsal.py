@@ -94,7 +94,8 @@ def test_rehearsals_leave_most_of_the_time_to_the_searches(monkeypatch: pytest.M
     ends = list[float]()
     monkeypatch.setattr(check_module, "plan_for", lambda *args: ends.append(args[-1]) or Plan())
     begun = perf_counter()
-    check_module.planned([HEALTHY], list(laws().values()), Effort(), begun + 100.0, lambda *_: None)
+    searches = [(HEALTHY, law) for law in laws().values()]
+    check_module.planned(searches, Effort(), begun + 100.0, lambda *_: None)
     assert len(ends) == len(laws())
     assert ends == sorted(ends)
     assert ends[0] < begun + 2 * 100.0 / len(laws()) + 1.0
