@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
@@ -30,11 +30,12 @@ NOT_IN_CONFIGS: Mapping[str, Any] = {"rope_theta": 10000.0, "rms_norm_eps": 1e-6
 
 @dataclass
 class Held:
-    """A cache, one part for each layer. They are changed in place."""
+    """A cache, one part for each layer, which are changed in place. `width` counts columns, padding included."""
 
     parts: list[Any]
     capacity: int
     rows: int
+    width: int = 0
 
 
 class MLX:
@@ -90,7 +91,9 @@ class MLX:
 
     def step(self, cache: Held, tokens: Tokens) -> tuple[Logits, Held]:
         """One pass over the new tokens."""
-        return self.logits(self.model(self.mx.array(tokens.numpy()), cache=cache.parts)), cache
+        logits = self.logits(self.model(self.mx.array(tokens.numpy()), cache=cache.parts))
+        cache.width += tokens.shape[1]
+        return logits, cache
 
     def prefill(self, cache: Held, tokens: Tokens, padding: Sequence[int]) -> tuple[Logits, Held]:
         """One pass over prompts of different lengths, padded on the left, as a batch cache wants them."""
@@ -113,9 +116,10 @@ class MLX:
         return max(self.lengths(cache))
 
     def keys_values(self, cache: Held, layer: int) -> tuple[Tensor, Tensor]:
-        """What a layer keeps."""
-        keys, values = cache.parts[layer].keys_and_values()
-        return self.tensor(keys), self.tensor(values)
+        """What a layer keeps of each row, on the right: mlx-lm drops columns of padding that all rows share."""
+        lengths = self.lengths(cache)
+        keys, values = map(self.tensor, cache.parts[layer].keys_and_values())
+        return on_the_right(keys, lengths, cache.width), on_the_right(values, lengths, cache.width)
 
     def crop(self, cache: Held, length: int) -> Held:
         """Trim what is behind the first tokens, where mlx-lm says that it can."""
@@ -125,6 +129,7 @@ class MLX:
         if len(set(lengths)) > 1:
             raise NotImplementedError(self.refuses["crop_rows"])
         self.caches.trim_prompt_cache(cache.parts, lengths[0] - length)
+        cache.width = length
         return cache
 
     def reorder(self, cache: Held, rows: Sequence[int]) -> Held:
@@ -142,6 +147,7 @@ class MLX:
         if not others:
             return logits, alone
         cache = self.reorder(cache, others)
+        cache.width = max(cache.width, alone.width)
         for part, new in zip(cache.parts, alone.parts, strict=True):
             part.extend(new)
         last = len(others)
@@ -149,18 +155,20 @@ class MLX:
 
     def fork(self, cache: Held) -> Held:
         """Copy a cache, as its store of prompts does."""
-        return Held(deepcopy(cache.parts), cache.capacity, cache.rows)
+        return replace(cache, parts=deepcopy(cache.parts))
 
     def save(self, cache: Held, path: Path) -> None:
         """Write a cache to a safetensors file."""
-        named = {"capacity": str(cache.capacity)}
+        if self.dtype == torch.float64:
+            raise NotImplementedError("mlx writes no float64, in which its caches are judged")
+        named = {"capacity": str(cache.capacity), "width": str(cache.width)}
         self.caches.save_prompt_cache(str(path.with_suffix(".safetensors")), cache.parts, named)
 
     def restore(self, path: Path) -> Held:
         """Read a cache from a file."""
         file = str(path.with_suffix(".safetensors"))
         parts, named = self.caches.load_prompt_cache(file, return_metadata=True)
-        return Held(parts, int(named["capacity"]), 1)
+        return Held(parts, int(named["capacity"]), 1, int(named["width"]))
 
     def generate(self, prompt: Tokens, max_new_tokens: int, sampler: Sampler) -> list[list[int]]:
         """Tokens that its own loop adds to a prompt."""
@@ -186,6 +194,14 @@ class MLX:
         """The numbers of an array; what numpy has no dtype for goes through float32, which holds it."""
         wide = array if array.dtype == self.mx.float64 else array.astype(self.mx.float32)
         return torch.from_numpy(np.array(wide))  # pyright: ignore[reportUnknownMemberType] torch leaves it untyped
+
+
+def on_the_right(kept: Tensor, lengths: Sequence[int], width: int) -> Tensor:
+    """The last columns of each row, as many as it has tokens, behind zeros."""
+    columns = torch.arange(width)
+    padding = width - torch.tensor(list(lengths))
+    wide = torch.cat([kept.new_zeros(*kept.shape[:2], max(width - kept.shape[2], 0), kept.shape[3]), kept], dim=2)
+    return wide[:, :, wide.shape[2] - width :].masked_fill((columns < padding[:, None])[:, None, :, None], 0.0)
 
 
 def flat(parts: Sequence[Any]) -> list[Any]:
