@@ -36,8 +36,9 @@ def replay(case: Case, *, prove: bool = True) -> Replayed:
     """Ask the law of a case once more, on its schedule, decoder and lens.
 
     It failed where the law fails in the same place, and has moved where it fails in another, or in another way. An
-    error is what stops it from being asked: the target, the law or the lens is not to be had, or the schedule meets
-    none of the cases that the law is about.
+    error is what stops it from being asked: the target, the law or the lens is not to be had, or the schedule neither
+    meets any of the cases that the law is about nor has the step at which the law was seen to fail. (The smallest
+    schedule that breaks a law may well end before the first of these cases.)
     """
     try:
         law, decoder = law_of(case), decoder_of(case, prove=prove)
@@ -70,9 +71,12 @@ def ask(case: Case, law: Law, decoder: Decoder) -> Replayed:
         return Replayed(case, Result.ERROR, f"the law cannot be asked on this schedule ({one_line(error)})")
     finally:
         seen.reset(token)
-    if not cases:
-        return Replayed(case, Result.ERROR, "the law holds on this schedule, which meets none of the law's cases")
-    return Replayed(case, Result.FIXED, f"the law holds on this schedule, which meets: {', '.join(sorted(cases))}")
+    step = case.place.step
+    if cases:
+        return Replayed(case, Result.FIXED, f"the law holds on this schedule, which meets: {', '.join(sorted(cases))}")
+    if step is not None and 1 <= step <= len(case.schedule):
+        return Replayed(case, Result.FIXED, f"the law holds on this schedule, at step {step} too, where it failed")
+    return Replayed(case, Result.ERROR, "the law holds on this schedule, which meets none of the law's cases")
 
 
 def law_of(case: Case) -> Law:

@@ -114,6 +114,17 @@ def test_a_decoder_that_raised_and_still_does_has_failed(kvref: Kvref, tmp_path:
         assert kvref("replay")[1].split()[0] == result
 
 
+def test_a_case_that_ends_before_what_its_law_is_about_is_fixed_too(kvref: Kvref, tmp_path: Path) -> None:
+    """The smallest schedule that breaks the law of full caches may fail long before the cache is full."""
+    law = "what-fits-works-and-one-token-more-is-refused"
+    save_case(replace(HERE, law=law), tmp_path / FOUND)
+    for wrong, result, code in ((LATE, "failed", 1), (RIGHT, "fixed", 0)):
+        write(tmp_path, wrong)
+        ended, out, _ = kvref("replay")
+        assert (ended, out.split()[0]) == (code, result)
+    assert "at step 3 too, where it failed" in out
+
+
 def test_what_a_check_finds_is_a_case_that_fails_and_is_fixed(kvref: Kvref, tmp_path: Path) -> None:
     write(tmp_path, LATE)
     code, out, _ = kvref("check", "mine.py:Mine", *CHECK)
