@@ -124,7 +124,7 @@ def parted(cached: dict[Heard, Tensor], alone: dict[Heard, Tensor], lens: Lens) 
         if want is None or want.shape != got.shape or want.dtype != got.dtype:
             continue
         if bool(differs(got[None], want[None], lens).any()):
-            before = f"; the {count(same, 'module')} before it give the same" if same else ""
+            before = f"; {count(same, 'module')} before it gave the same" if same else ""
             return f"{heard[0]} is the first to give it another output than without a cache{before}"
         same += 1
     return None

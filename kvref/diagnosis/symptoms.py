@@ -5,6 +5,7 @@ from time import perf_counter
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook
 from torch.utils.hooks import RemovableHandle
 
 from kvref.answers import DecoderRaised, OutOfReach, Refused
@@ -81,6 +82,7 @@ def symptoms(decoder: Decoder, schedule: Schedule) -> dict[str, Symptom | None]:
                 if tells and not wrong[SAID] and step.length != step.content.length:
                     wrong[SAID] = Symptom(step.index, "length")
                 wrong[""] = wrong[""] or wrong_step(step, oracle, entry)
+                entry.heard = []
     except (Refused, OutOfReach):
         raise
     except DecoderRaised as error:
@@ -93,39 +95,57 @@ SAID = ", its length"
 
 
 class Entry:
-    """What last came into the first layer of a decoder, `batch new ...`, where it shows its layers."""
+    """What last came into the first layer of a decoder or, where it shows none, out of its embeddings."""
 
     def __init__(self, decoder: Decoder) -> None:
         self.decoder = decoder
-        self.last: Tensor | None = None
+        self.heard: list[Tensor] = []
         self.hook: RemovableHandle | None = None
 
     def __enter__(self) -> "Entry":
         if Capability.LAYERS in self.decoder.capabilities:
-            self.hook = self.decoder.layers()[0].register_forward_pre_hook(self.hear)
+            self.hook = self.decoder.layers()[0].register_forward_pre_hook(self.hear_layer)
+        else:
+            self.hook = register_module_forward_hook(self.hear_embedding)
         return self
 
     def __exit__(self, *_: object) -> None:
         if self.hook:
             self.hook.remove()
 
-    def hear(self, _: nn.Module, args: tuple[Any, ...]) -> None:
+    def hear_layer(self, _: nn.Module, args: tuple[Any, ...]) -> None:
         """Take the first argument of the layer."""
-        self.last = args[0] if args and isinstance(args[0], Tensor) else None
+        self.heard = [argument for argument in args[:1] if isinstance(argument, Tensor)]
+
+    def hear_embedding(self, module: nn.Module, args: object, output: object) -> None:
+        """Take what an embedding gives, of tokens or of positions."""
+        del args
+        if isinstance(module, nn.Embedding) and isinstance(output, Tensor):
+            self.heard.append(output)
 
     def wrong(self, step: Step, row: int, column: int) -> str:
         """Whether a new token of a step came in otherwise than it does without a cache."""
-        got, tokens = self.last, step.answered[row]
-        new = 0 if step.logits is None else step.logits.size(1)
+        tokens, new = step.answered[row], 0 if step.logits is None else step.logits.size(1)
         at = len(tokens) - (new - column)
-        if got is None or got.ndim < 3 or got.shape[1] != new or row >= len(got) or at < 0:
+        cached = [vector(tensor, row, column, new) for tensor in self.heard]
+        self.heard = []
+        if at >= 0:
+            self.decoder.full(as_tensor([tokens], self.decoder))
+        alone = [vector(tensor, 0, at, len(tokens)) for tensor in self.heard]
+        if not cached or len(cached) != len(alone):
             return "hidden"
-        vector = got[row, column].clone()
-        self.decoder.full(as_tensor([tokens], self.decoder))
-        other = None if self.last is None or self.last.ndim < 3 else self.last[0, at]
-        if other is None or other.shape != vector.shape or other.dtype != vector.dtype:
+        pairs = [(got, want) for got, want in zip(cached, alone, strict=True) if got is not None and want is not None]
+        if len(pairs) < len(cached) or any(got.shape != want.shape or got.dtype != want.dtype for got, want in pairs):
             return "hidden"
-        return "before" if bool(differs(vector[None], other[None], self.decoder.lens).any()) else "within"
+        other = (bool(differs(got[None], want[None], self.decoder.lens).any()) for got, want in pairs)
+        return "before" if any(other) else "within"
+
+
+def vector(tensor: Tensor, row: int, column: int, new: int) -> Tensor | None:
+    """What a tensor has for one token; None where it has none."""
+    if tensor.ndim >= 3 and tensor.shape[1] == new and row < len(tensor):
+        return tensor[row, column].flatten().clone()
+    return tensor[column].clone() if tensor.ndim == 2 and len(tensor) == new else None
 
 
 def wrong_step(step: Step, oracle: Uncached, entry: Entry) -> Symptom | None:
@@ -134,9 +154,9 @@ def wrong_step(step: Step, oracle: Uncached, entry: Entry) -> Symptom | None:
         return Symptom(step.index, "refusal") if step.refusal is None else None
     if step.logits is None:
         return None
-    came = entry.last
+    came, entry.heard = entry.heard, []
     want = oracle.logits(step)
-    entry.last = came  # the oracle's own passes went through the layer too
+    entry.heard = came  # the oracle's own passes came in too
     wrong = differs(step.logits, want, step.decoder.lens) | ~usable(step.logits)
     if not bool(wrong.any()):
         return None

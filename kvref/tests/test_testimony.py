@@ -86,7 +86,7 @@ def test_the_first_module_that_gives_something_else_is_named() -> None:
     _, module = found("unmasked-chunk")
     assert module is not None
     assert module.startswith("transformer.h.0.attn.c_proj (Linear)")
-    assert "before it give the same" in module
+    assert "before it gave the same" in module
 
 
 def test_modules_of_a_healthy_decoder_part_nowhere() -> None:
