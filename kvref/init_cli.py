@@ -51,7 +51,9 @@ $install
         uses: actions/upload-artifact@v4
         with:
           name: kvref
-          path: .kvref/
+          path: |
+            .kvref/
+            !.kvref/hypothesis/
           include-hidden-files: true
           if-no-files-found: ignore
 """)

@@ -191,7 +191,8 @@ def test_a_bug_in_what_a_law_never_calls_is_not_tried_under_it() -> None:
     bugs = {"CannotFork": planted(CannotFork), "Marked": planted(CannotForkAndIsMarked)}
     forks = "a-fork-and-its-origin-never-meet"
     heard = list[Cell]()
-    matrix = run(bugs, [LOGITS, forks], EFFORT, BENCH, workers=2, tick=lambda _, cell: heard.append(cell))
+    effort = Effort(examples=20, shrink=False)
+    matrix = run(bugs, [LOGITS, forks], effort, BENCH, workers=2, tick=lambda _, cell: heard.append(cell))
     marks = {bug: [cell.mark for cell in matrix.row(bug)] for bug in bugs}
     assert marks == {"CannotFork": [Mark.UNREACHED, Mark.ERROR], "Marked": [Mark.SURVIVED, Mark.ERROR]}
     assert sorted(map(repr, heard)) == sorted(map(repr, (*matrix.cells, *matrix.reference)))
