@@ -48,13 +48,13 @@ class Diagnosis:
         return f"looks like {names} ({self.evidence})"
 
 
-def diagnose(target: Target, outcomes: Sequence[Outcome], seconds: float = SECONDS) -> Diagnosis | None:
+def diagnose(target: Target, outcomes: Sequence[Outcome]) -> Diagnosis | None:
     """Say what a target looks like after a check; None where no law is broken that a finding was made of."""
     mine = [outcome for outcome in outcomes if outcome.target == target.name]
     finding = next((o.finding for o in mine if o.status is Status.BROKEN and o.finding), None)
     if finding is None:
         return None
-    probed = signature(richest(target, finding), perf_counter() + seconds)
+    probed = signature(richest(target, finding), perf_counter() + SECONDS)
     return compared(target.name, probed, mine)
 
 

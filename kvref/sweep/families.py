@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from importlib.util import find_spec
 from itertools import chain, zip_longest
 
 from kvref.errors import BadInput
@@ -21,6 +22,13 @@ class Family:
     about: str
     targets: Callable[[], Sequence[str]]
     imports: tuple[str, ...] = ()
+    needs: str = ""
+    """A module that is not always there; where it is not, the family is swept only if it is asked for."""
+
+    @property
+    def there(self) -> bool:
+        """Whether its package is installed."""
+        return not self.needs or find_spec(self.needs) is not None
 
 
 def transformers() -> Sequence[str]:
@@ -30,8 +38,20 @@ def transformers() -> Sequence[str]:
     return [f"hf-config:{model_type}" for model_type in spread(model_types())]
 
 
+def of_package(package: str) -> Family:
+    """What is worth trying of another package, as its adapter says."""
+
+    def targets() -> Sequence[str]:
+        from kvref.targets.packages import worth_trying
+
+        return list(worth_trying(package))
+
+    return Family(f"what {package} offers, tiny", targets, needs=package.replace("-", "_"))
+
+
 FAMILIES = {
     "transformers": Family("every causal language model of transformers, tiny", transformers, TRANSFORMERS),
+    **{name: of_package(name) for name in ("x-transformers", "litgpt", "mlx-lm", "transformer-lens", "keras-hub")},
 }
 """Families by name."""
 
@@ -47,7 +67,7 @@ def spread(names: Sequence[str]) -> list[str]:
 
 
 def chosen(names: Sequence[str], only: Sequence[str]) -> list[str]:
-    """Targets of some families, or of all; of those the ones that a pattern fits, as a whole or behind the colon.
+    """Targets of some families, or of all that are there: those that a pattern fits, as a whole or behind the colon.
 
     Raises `BadInput` for a family that is none, or whose package is not installed, and where no target is left.
     """
@@ -56,7 +76,8 @@ def chosen(names: Sequence[str], only: Sequence[str]) -> list[str]:
             near = get_close_matches(name, FAMILIES, 1)
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(FAMILIES)}"
             raise BadInput(f"there is no family {name!r} to sweep; {hint}")
-    every = list(dict.fromkeys(chain.from_iterable(listed(name) for name in names or FAMILIES)))
+    asked = names or [name for name, family in FAMILIES.items() if family.there]
+    every = list(dict.fromkeys(chain.from_iterable(listed(name) for name in asked)))
     found = [target for target in every if not only or any(fits(target, pattern) for pattern in only)]
     if not found:
         raise BadInput(

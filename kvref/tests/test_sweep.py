@@ -16,6 +16,7 @@ from kvref.search import Outcome, Status
 from kvref.sweep import families
 from kvref.sweep.families import Family, spread
 from kvref.sweep.row import ABOUT, Came, exit_code, row, unbuilt
+from kvref.targets.packages import PACKAGES
 from kvref.tests.helpers import try_law
 from kvref.tests.test_cli import kvref as kvref
 from kvref.tests.test_isolation import MINE
@@ -138,3 +139,21 @@ def test_the_readme_says_what_each_word_means() -> None:
 def test_relatives_are_far_apart() -> None:
     names = ["gemma", "gemma2", "gpt2", "gpt_neo", "llama", "qwen2_moe", "qwen3", "qwen3_moe"]
     assert spread(names) == ["gemma", "gpt2", "llama", "qwen2_moe", "gemma2", "gpt_neo", "qwen3", "qwen3_moe"]
+
+
+def test_other_packages_are_families_that_are_swept_where_they_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert set(PACKAGES) == set(families.FAMILIES) - {"transformers"}
+    listed = {name: [f"{name}:one"] for name in families.FAMILIES}
+    there = {"litgpt": object(), "x_transformers": None}
+    monkeypatch.setattr(families, "find_spec", there.get)
+    monkeypatch.setattr(families, "listed", listed.__getitem__)
+    assert families.chosen([], []) == ["transformers:one", "litgpt:one"]
+    assert families.chosen(["mlx-lm"], []) == ["mlx-lm:one"]
+
+
+def test_a_family_whose_package_is_absent_says_what_to_install(kvref: Kvref, monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(package: str) -> list[str]:
+        raise TargetError(f"{package} cannot be imported; install it")
+
+    monkeypatch.setattr("kvref.targets.packages.worth_trying", absent)
+    assert kvref("sweep", "litgpt") == (2, "", "kvref: litgpt cannot be imported; install it\n")
