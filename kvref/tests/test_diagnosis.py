@@ -6,7 +6,7 @@ from kvref.bug import catalogue
 from kvref.diagnosis.diagnose import compared, diagnose
 from kvref.diagnosis.dictionary import SHAPE, dictionary, signatures_of
 from kvref.diagnosis.probes import PROBES, program
-from kvref.diagnosis.ranking import BROKEN, LAW, known, place, rank
+from kvref.diagnosis.ranking import BROKEN, LAW, alike, known, place, rank
 from kvref.diagnosis.symptoms import RIGHT, SAID, Symptom
 from kvref.law import EQUALITY, laws
 from kvref.matrix.record import record
@@ -94,6 +94,14 @@ def test_what_one_side_was_not_asked_weighs_nothing() -> None:
     half = rank({"p": "1 logits both new within all all"}, bugs)[0]
     hidden = rank({"p": "1 logits hidden any hidden all all"}, bugs)[0]
     assert 0.5 < half.score < hidden.score == 1.0
+
+
+def test_what_goes_wrong_elsewhere_is_little_alike() -> None:
+    wrong = "1 logits keys new within all all"
+    assert alike("p", wrong, wrong) == 1.0
+    assert alike("p", wrong, "1 logits keys new within some all") == 0.9
+    assert alike("p", wrong, wrong.replace("1", "2")) == alike("p", wrong, "1 raised hidden any hidden all all") == 0.25
+    assert alike("p", wrong, RIGHT) == alike(LAW + "l", BROKEN, RIGHT) == 0.0
 
 
 @pytest.mark.parametrize(("held", "expected"), [(5, RIGHT), (8, BROKEN)])
