@@ -15,7 +15,7 @@ from typing_extensions import override
 from kvref import weights
 from kvref.bug import catalogue
 from kvref.cache import Cache, GrowingCache, Rows, StaticCache
-from kvref.disputes import ScalesByHeadDim, ScalesValues, StaleKey, chunks, same_weights
+from kvref.disputed import ScalesByHeadDim, ScalesValues, StaleKey, chunks, same_weights
 from kvref.exactness import exact
 from kvref.gpt2 import GPT, GPTConfig
 from kvref.protocol import Logits, Tokens

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from kvref.disputes import SPLITS, Dispute, Pair, disputes, pair
+from kvref.disputed import SPLITS, Pair, pair
+from kvref.disputes import Dispute, disputes
 from kvref.measure.verdicts import measure_verdicts
 from kvref.promote import promoted
 from kvref.scaling import measure
