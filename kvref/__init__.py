@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from kvref.api import Result, check
     from kvref.bug import Bug, catalogue
     from kvref.cache import Cache, GrowingCache, StaticCache
-    from kvref.decoder import Capability, Decoder
+    from kvref.capability import Capability
+    from kvref.decoder import Decoder
     from kvref.errors import NotInterceptable, RangeExceeded
     from kvref.exactness import exact
     from kvref.finding import Divergence, Finding, LawBroken
@@ -31,7 +32,8 @@ _HOMES = {
     "kvref.api": ("Result", "check"),
     "kvref.bug": ("Bug", "catalogue"),
     "kvref.cache": ("Cache", "GrowingCache", "StaticCache"),
-    "kvref.decoder": ("Capability", "Decoder"),
+    "kvref.capability": ("Capability",),
+    "kvref.decoder": ("Decoder",),
     "kvref.errors": ("NotInterceptable", "RangeExceeded"),
     "kvref.exactness": ("exact",),
     "kvref.finding": ("Divergence", "Finding", "LawBroken"),

@@ -77,6 +77,16 @@ def explain(
             typer.echo(explained(law))
 
 
+def script(
+    case: Annotated[str, typer.Argument(help="Number of a case, or its first digits, or a path.")],
+) -> None:
+    """Print a case as a script that needs no kvref, for whoever keeps the decoder."""
+    from kvref.case import find_case, read_case
+    from kvref.script import script as script_of
+
+    typer.echo(script_of(read_case(find_case(case))), nl=False)
+
+
 def explained(law: "Law") -> str:
     """A law in words, with the cases that it is about and what it needs."""
     from inspect import cleandoc

@@ -179,6 +179,7 @@ def finding_json(finding: Finding) -> dict[str, Any]:
         ],
         "cache": finding.origin,
         "module": finding.module,
+        "varied": finding.varied,
         "verdict": None if finding.verdict is None else str(finding.verdict.kind),
         "because": finding.verdict and finding.verdict.because,
         "replay": finding.replay,

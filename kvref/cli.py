@@ -16,6 +16,7 @@ from kvref.errors import BadInput, CaseError, NotExact
 from kvref.forks import TRANSFORMERS, warm
 from kvref.matrix.cli import app as bugs
 from kvref.measure.cli import app as measure
+from kvref.options import Attention, Cache, Device, Laws, Lens, Timeout
 from kvref.sweep import cli as sweep_cli
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ app.add_typer(measure, name="measure")
 app.command(epilog=case_cli.EXIT_CODES)(case_cli.replay)
 app.command(epilog="Exit codes: 0 kept, 2 bad input.")(case_cli.keep)
 app.command(epilog="Exit codes: 0 explained, 2 bad input.")(case_cli.explain)
+app.command(epilog="Exit codes: 0 written, 2 bad input.")(case_cli.script)
 app.command(epilog=sweep_cli.EXIT_CODES)(sweep_cli.sweep)
 app.command(epilog="Exit codes: 0 written, 2 bad input.")(init_cli.init)
 
@@ -76,23 +78,11 @@ def check(
     ] = None,
     text: Annotated[Path | None, typer.Option(help="UTF-8 file to draw prompts from.")] = None,
     prompt: Annotated[str | None, typer.Option(help="Prompt that every row begins with.")] = None,
-    cache: Annotated[
-        str | None,
-        typer.Option(
-            help="growing or static, for the reference and models derived from it; else both. For models of "
-            "transformers dynamic, recorded (it can leave a window) and static, with commas; else what it says fits. "
-            "Other packages have kinds of their own."
-        ),
-    ] = None,
-    attn: Annotated[
-        str | None, typer.Option(help="eager and sdpa, with commas, for models of transformers; else sdpa.")
-    ] = None,
-    law: Annotated[list[str] | None, typer.Option(help="Only this law; may be given again.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    lens: Annotated[
-        str,
-        typer.Option(help="tile, grid, fold: the same bits, by three arithmetics; float64: ordinary kernels, a bound."),
-    ] = "tile",
+    cache: Cache = None,
+    attn: Attention = None,
+    law: Laws = None,
+    device: Device = "auto",
+    lens: Lens = "tile",
     dtype: Annotated[
         list[str] | None,
         typer.Option(
@@ -126,14 +116,7 @@ def check(
             help="Try what is not kvref's own in a process apart, which may hang or die; not so for a debugger.",
         ),
     ] = True,
-    timeout: Annotated[
-        float | None,
-        typer.Option(
-            min=1,
-            help="Seconds for one call, after which a target counts as hanging; else 60, 600 for a checkpoint.",
-            show_default=False,
-        ),
-    ] = None,
+    timeout: Timeout = None,
     baseline: Annotated[
         Path | None, typer.Option(help="report.json of an earlier check: what it found is known, and does not fail.")
     ] = None,
@@ -166,7 +149,7 @@ def check(
 @app.command(epilog="Exit codes: 0 fine, 1 the exact lens cannot claim here what it rests on, 2 bad input.")
 def env(
     check: Annotated[bool, typer.Option("--check", help="Prove on this machine what the exact lens rests on.")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    device: Device = "auto",
 ) -> None:
     """Print versions, device and settings, ready to paste; with --check, run the self-test of the exact lens."""
     from kvref.device import resolve_device
@@ -305,7 +288,7 @@ INTERRUPTED = 130
 """What newer versions of typer give for Ctrl-C, where older ones raise."""
 
 
-COMMANDS = ("bugs", "check", "env", "explain", "init", "keep", "measure", "replay", "sweep")
+COMMANDS = ("bugs", "check", "env", "explain", "init", "keep", "measure", "replay", "script", "sweep")
 
 
 def main() -> None:

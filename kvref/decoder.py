@@ -6,6 +6,10 @@ needs a capability which the decoder lacks is skipped, visibly. Two more ways to
 attribute `refuses` gives a reason for a capability that is lacking, and such a method may raise `NotImplementedError`
 where it cannot do what it is asked for this time.
 
+`generate_batch` may know several ways to generate: `ways` names them, and it is told one behind its other arguments.
+Where a way is not greedy decoding, `generate_uncached(prompt, max_new_tokens, end, way)` says what it gives without a
+cache, and None where it is. What has these two methods alone, and no step, is tested by the laws of generation.
+
 What does not compute in torch says so by an attribute `outside`, the name of what does. No lens can work on its numbers
 then; `in_float64()` may give the same decoder with the same weights in float64, for what tells rounding from a fault.
 """
@@ -15,7 +19,6 @@ from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from copy import copy
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 from time import perf_counter
@@ -29,6 +32,7 @@ from torch import Tensor, nn
 from kvref import answers
 from kvref.answers import DecoderRaised, Meddled, Misshapen, OutOfReach, Refused
 from kvref.cache import Rows
+from kvref.capability import SIZES, Capability, attribute, offers, refusals
 from kvref.errors import NotInterceptable, RangeExceeded, TargetError, one_line
 from kvref.generate import BatchGeneration, Session, generate_cached
 from kvref.lens import LIFTED, NATIVE, Lens
@@ -36,55 +40,9 @@ from kvref.protocol import Conversation, Implementation, Logits, Sampler, Tokens
 from kvref.speculate import Propose, Speculation
 
 
-class Capability(StrEnum):
-    """What a decoder may offer beyond `Implementation`: a method of this name, in the form that `Decoder` shows.
-
-    Two are no methods, and are offered unless refused. `batch`: several rows at once, unless `max_batch` is 1.
-    `atomic`: a pass that raises leaves the cache as it was.
-    """
-
-    BATCH = "batch"
-    ATOMIC = "atomic"
-
-    LENGTH = "length"
-    LENGTHS = "lengths"
-    KEYS_VALUES = "keys_values"
-    BYTES = "bytes"
-    TENSORS = "tensors"
-    LAYERS = "layers"
-    PREFILL = "prefill"
-    PEEK = "peek"
-    CROP = "crop"
-    CROP_ROWS = "crop_rows"
-    REFILL = "refill"
-    FORK = "fork"
-    REORDER = "reorder"
-    RESET = "reset"
-    SAVE = "save"
-    POISON = "poison"
-    GENERATE = "generate"
-    GENERATE_BATCH = "generate_batch"
-    SPECULATE = "speculate"
-    SESSION = "session"
-    WITHOUT_MASK = "without_mask"
-    WITH_ALL_HEADS = "with_all_heads"
-    INDEPENDENT = "independent"
-
-
-BUILT_OF: dict[Capability, tuple[Capability, ...]] = {
-    Capability.GENERATE_BATCH: (Capability.PREFILL, Capability.REORDER),
-    Capability.SPECULATE: (Capability.CROP, Capability.CROP_ROWS, Capability.REORDER),
-}
-"""Loops that kvref has itself, and what they are made of; a decoder may have its own."""
-
-SIZES: dict[Capability, tuple[str, ...]] = {
-    Capability.KEYS_VALUES: ("n_layer",),
-    Capability.BYTES: ("n_layer", "n_kv_head", "head_dim", "dtype"),
-    Capability.TENSORS: ("n_layer", "n_kv_head", "head_dim", "dtype"),
-    Capability.WITHOUT_MASK: ("n_layer",),
-    Capability.WITH_ALL_HEADS: ("n_head", "n_kv_head"),
-}
-"""Sizes that an implementation has to declare for what it offers."""
+def named_ways(value: Any) -> bool:
+    """Whether something names ways to generate."""
+    return isinstance(value, list | tuple) and all(isinstance(way, str) for way in cast("Sequence[Any]", value))
 
 
 CHANGED = "changed the tokens that it was given"
@@ -156,6 +114,8 @@ class Decoder:
             raise TargetError(f"{name}: `device` is no device ({one_line(error)})") from error
         self.max_batch: int | None = self.option("max_batch", lambda value: isinstance(value, int) and value >= 1)
         self.preallocates = bool(self.option("preallocates", lambda value: isinstance(value, bool)))
+        self.ways: Sequence[str] = self.option("ways", named_ways) or ("",)
+        """Ways to generate a batch; one without a name where it does not say."""
         self.refuses = refusals(implementation)
         self.capabilities = frozenset(c for c in Capability if c not in self.refuses and offers(implementation, c))
         for needed in {size for capability in self.capabilities for size in SIZES.get(capability, ())}:
@@ -287,11 +247,21 @@ class Decoder:
             return answers.tokens("generate", self._feed("generate", prompt, behind=(max_new_tokens, sampler)))
         return generate_cached(self, prompt, max_new_tokens, sampler)
 
-    def generate_batch(self, prompts: Sequence[Sequence[int]], max_new_tokens: int, end: int) -> list[list[int]]:
-        """Tokens that greedy generation adds to prompts of different lengths: by its own loop, or else kvref's."""
+    def generate_batch(
+        self, prompts: Sequence[Sequence[int]], max_new_tokens: int, end: int, way: str = ""
+    ) -> list[list[int]]:
+        """Tokens that generation adds to prompts of different lengths: by a way of its own, or else by kvref's loop."""
         if callable(attribute(self.implementation, Capability.GENERATE_BATCH)):
-            return answers.tokens("generate_batch", self._call("generate_batch", prompts, max_new_tokens, end))
+            given = prompts, max_new_tokens, end, *((way,) if way else ())
+            return answers.tokens("generate_batch", self._call("generate_batch", *given))
         return BatchGeneration(self, end).generate(prompts, max_new_tokens)
+
+    def generate_uncached(self, prompt: Sequence[int], max_new_tokens: int, end: int, way: str) -> list[int] | None:
+        """Tokens that a way adds to a prompt without a cache; None where they have to be those of greedy decoding."""
+        if not callable(attribute(self.implementation, "generate_uncached")):
+            return None
+        answer = self._call("generate_uncached", prompt, max_new_tokens, end, *((way,) if way else ()))
+        return None if answer is None else answers.tokens("generate_uncached", [answer])[0]
 
     def speculate(self, prompt: Tokens, max_new_tokens: int, propose: Propose) -> list[list[int]]:
         """Tokens that greedy speculative decoding adds to the prompt: by its own loop, or else kvref's."""
@@ -407,45 +377,3 @@ class Decoder:
             self.meter.seconds += perf_counter() - start
             if beat := heartbeat.get():
                 beat()
-
-
-def attribute(implementation: Implementation, name: str) -> Any:
-    """An attribute that an implementation may have; None where it has none. Raises `TargetError` where it raises."""
-    try:
-        return getattr(implementation, name, None)
-    except Exception as error:
-        raise TargetError(f"reading `{name}` of the decoder raised {one_line(error)}") from error
-
-
-def refusals(implementation: Implementation) -> dict[Capability, str]:
-    """Why an implementation offers no more, as far as it says. Raises `TargetError` for a capability that is none."""
-    stated: Any = attribute(implementation, "refuses")
-    if stated is None:
-        return {}
-    try:
-        return {Capability(name): str(reason) for name, reason in dict(stated).items()}
-    except (TypeError, ValueError) as error:
-        names = ", ".join(Capability)
-        raise TargetError(f"`refuses` gives a reason for each capability, of {names} ({one_line(error)})") from error
-
-
-def offers(implementation: Implementation, capability: Capability) -> bool:
-    """Whether an implementation has what a capability asks for; a submodule of that name is not a method."""
-    if capability is Capability.BATCH:
-        return getattr(implementation, "max_batch", None) != 1
-    if capability is Capability.ATOMIC:
-        return True
-    own = attribute(implementation, capability)
-    if capability in BUILT_OF and not callable(own):
-        return all(offers(implementation, part) for part in BUILT_OF[capability])
-    if capability is Capability.SAVE and not callable(getattr(implementation, "restore", None)):
-        return False
-    if capability is Capability.WITH_ALL_HEADS and not shares_heads(implementation):
-        return False
-    return callable(own) and not isinstance(own, nn.Module | type)
-
-
-def shares_heads(implementation: Implementation) -> bool:
-    """Whether query heads share heads of keys and values; also where it does not say, which is then asked for."""
-    heads = getattr(implementation, "n_head", None)
-    return heads is None or heads != getattr(implementation, "n_kv_head", None)

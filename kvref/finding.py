@@ -57,7 +57,8 @@ class Finding:
     `command` are the arguments of `kvref check` that lead to the target. `lens` is the one under which it fails, and
     `own` whether that is the one which was asked for. `origin` says which keys or values in the cache are the first
     wrong ones, where the decoder shows them; `oracle` which side is wrong, where cache and uncached pass disagree; and
-    `module` which module is the first to give something else. `errors` are those of all logits that the schedule gives.
+    `module` which module is the first to give something else. `varied` says on what other schedules it is so too.
+    `errors` are those of all logits that the schedule gives.
     """
 
     target: str
@@ -77,6 +78,7 @@ class Finding:
     """What the decoder did where it neither raised nor broke the law: it meddled, died or timed out."""
     oracle: str | None = None
     module: str | None = None
+    varied: str | None = None
     errors: tuple[Error, ...] = ()
 
     def headline(self) -> str:
@@ -105,6 +107,7 @@ class Finding:
             *([("oracle", self.oracle)] if self.oracle else []),
             *([("cache", self.origin)] if self.origin else []),
             *([("module", self.module)] if self.module else []),
+            *([("varied", self.varied)] if self.varied else []),
             *([("verdict", f"{self.verdict.kind}: {self.verdict.because}")] if self.verdict else []),
             ("replay", self.replay),
         ]

@@ -15,7 +15,8 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from kvref.decoder import Capability, Decoder
+from kvref.capability import Capability
+from kvref.decoder import Decoder
 from kvref.errors import BadInput
 from kvref.schedule import Schedule
 from kvref.strategies import Draw
@@ -40,6 +41,8 @@ class Law:
     needs_one_of: frozenset[Capability]
     must_see: frozenset[str]
     builds_on: frozenset[str] = frozenset()
+    generation: bool = False
+    """Whether it takes no more than prompts, and what is generated from them."""
 
     def __reduce__(self) -> tuple[Callable[[str], "Law"], tuple[str]]:
         """A law goes to another process by its name, for what it draws from cannot."""
@@ -57,6 +60,8 @@ class Law:
 
     def lacks(self, offered: frozenset[Capability], refused: Mapping[Capability, str] = MappingProxyType({})) -> str:
         """What a decoder lacks for this law, in words, and why if it says so; nothing if it can be tried."""
+        if Capability.GENERATES_ONLY in offered and not self.generation:
+            return "the target only generates"
         if missing := sorted(self.needs - offered):
             reasons = "; ".join(dict.fromkeys(refused[name] for name in missing if name in refused))
             return f"the target offers no {', no '.join(missing)}" + (f" ({reasons})" if reasons else "")
@@ -82,11 +87,13 @@ def law(
     needs: tuple[Capability, ...] = (),
     needs_one_of: tuple[Capability, ...] = (),
     builds_on: tuple[str, ...] = (),
+    generation: bool = False,
 ) -> Callable[[Check], Callable[..., None]]:
     """Make a test of a law. Pytest gives it a target and an effort; the law itself is its attribute `law`."""
 
     def decorate(check: Check) -> Callable[..., None]:
-        this = Law(check, given, frozenset(needs), frozenset(needs_one_of), frozenset(must_see), frozenset(builds_on))
+        sets = (frozenset(needs), frozenset(needs_one_of), frozenset(must_see), frozenset(builds_on))
+        this = Law(check, given, *sets, generation)
 
         def test(target: "Target", kvref_effort: "Effort") -> None:
             from kvref.pytest_plugin import require_held

@@ -4,7 +4,8 @@ from dataclasses import replace
 from itertools import islice
 
 from kvref.answers import DecoderRaised
-from kvref.decoder import Capability, Decoder
+from kvref.capability import Capability
+from kvref.decoder import Decoder
 from kvref.finding import LawBroken, expect_keys_values
 from kvref.operations import Row
 from kvref.schedule import Schedule

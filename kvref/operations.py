@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, cast, get_args, get_type_hints
 
 from kvref.errors import ScheduleError
@@ -266,6 +266,28 @@ READERS: dict[Any, Callable[[str, object], Any]] = {
     tuple[Row, ...]: rows,
 }
 """How a field of an operation is read from JSON, by its type."""
+
+
+def tokens_of(op: Op) -> tuple[Row, ...]:
+    """Tokens of an operation, for each row; nothing where it has none."""
+    match op:
+        case Extend(tokens) | Prefill(tokens) | Peek(tokens) | Overflow(tokens) | Abort(tokens):
+            return tokens
+        case Refill(_, tokens):
+            return (tokens,)
+        case _:
+            return ()
+
+
+def with_tokens(op: Op, tokens: Sequence[Row]) -> Op:
+    """An operation with other tokens; itself where it has none."""
+    match op:
+        case Extend() | Prefill() | Peek() | Overflow() | Abort():
+            return replace(op, tokens=tuple(tokens))
+        case Refill():
+            return replace(op, tokens=tokens[0])
+        case _:
+            return op
 
 
 def new(tokens: Sequence[Row]) -> int:

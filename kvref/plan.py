@@ -3,9 +3,10 @@
 from math import inf
 
 from kvref.answers import DecoderRaised
+from kvref.explore import Explorer
 from kvref.law import Law
 from kvref.rehearsal import Cost, Plan, Rehearsal, cost_of, stand_in
-from kvref.search import Effort, explore
+from kvref.search import Effort
 from kvref.targets import Target
 
 SLOW_CALLS, SLOW_SECONDS = 15, 0.2
@@ -35,5 +36,5 @@ def plan_for(law: Law, target: Target, effort: Effort, cost: Cost | None, end: f
     if cost is None:
         return Plan()
     rehearsal = Rehearsal(law, stand_in(target.decoders()[0]), cost, end)
-    explore(rehearsal, target, effort)
+    Explorer(rehearsal.law, target).explore(rehearsal, effort.examples, effort.seed)
     return rehearsal.plan()

@@ -40,6 +40,25 @@ class Implementation(Protocol):
         ...
 
 
+class Generating(Protocol):
+    """The least that can be tested of what generates, and shows no cache: prompts in, tokens out.
+
+    `ways`, where it has several, names ways to generate, and both methods are told one behind their other arguments.
+    An end token of -1 is none.
+    """
+
+    vocab_size: int
+    block_size: int
+
+    def generate_batch(self, prompts: Sequence[Sequence[int]], max_new_tokens: int, end: int) -> list[list[int]]:
+        """Tokens added to each prompt with a cache, up to an end token, that included."""
+        ...
+
+    def generate_uncached(self, prompt: Sequence[int], max_new_tokens: int, end: int) -> list[int]:
+        """Tokens added to one prompt without a cache."""
+        ...
+
+
 class Batched(Implementation, Protocol):
     """What generation needs for prompts of different lengths, and rows that end at different times."""
 

@@ -15,7 +15,8 @@ from typing_extensions import override
 
 from kvref import weights
 from kvref.cache import Cache
-from kvref.decoder import Capability, Decoder
+from kvref.capability import Capability
+from kvref.decoder import Decoder
 from kvref.finding import LawBroken
 from kvref.gpt2 import GPTConfig
 from kvref.law import Law, seen

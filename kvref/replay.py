@@ -10,7 +10,7 @@ from kvref.decoder import Decoder
 from kvref.errors import BadInput, CaseError, NotExact, one_line
 from kvref.finding import LawBroken
 from kvref.law import Law, laws, seen
-from kvref.operations import Abort, Extend, Op, Overflow, Peek, Prefill, Refill, Row
+from kvref.operations import Prefill, tokens_of
 from kvref.watch import seed_by
 
 
@@ -116,14 +116,3 @@ def require_tokens(case: Case, decoder: Decoder) -> None:
     rows = max((len(content.rows) for state in case.schedule.contents for content in state), default=1)
     if decoder.max_batch is not None and rows > decoder.max_batch:
         raise CaseError(f"the schedule has a batch of {rows}, and the decoder takes {decoder.max_batch}")
-
-
-def tokens_of(op: Op) -> tuple[Row, ...]:
-    """Tokens of an operation, for each row."""
-    match op:
-        case Extend(tokens) | Prefill(tokens) | Peek(tokens) | Overflow(tokens) | Abort(tokens):
-            return tokens
-        case Refill(_, tokens):
-            return (tokens,)
-        case _:
-            return ()

@@ -1,19 +1,15 @@
-"""The search for a schedule that breaks a law: Hypothesis draws and shrinks, and a watch keeps what was seen."""
+"""The search for a schedule that breaks a law: it is drawn, and made small, and a watch keeps what was seen."""
 
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from time import perf_counter
-from unittest import SkipTest
 
 import torch
-from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
-from hypothesis.errors import Flaky
-from hypothesis.strategies import DrawFn, composite
 
 from kvref.answers import DecoderRaised, Meddled
 from kvref.decoder import Decoder
+from kvref.explore import Explorer
 from kvref.finding import Finding, LawBroken
 from kvref.judge import Question, judge, native_bound, noise
 from kvref.law import Law
@@ -22,11 +18,11 @@ from kvref.locate import locate
 from kvref.operations import count
 from kvref.parting import first_parting
 from kvref.positions import errors_by_position
-from kvref.rehearsal import Plan, Rehearsal
+from kvref.rehearsal import Plan
 from kvref.schedule import Schedule
-from kvref.strategies import DRAWN, Choices, pick
 from kvref.targets import Target, Under
 from kvref.testimony import witnessed
+from kvref.varied import varied
 from kvref.verdict import NOISES, PASSES, Kind, Verdict
 from kvref.watch import Failure, Tick, Watch, seed_by
 
@@ -143,7 +139,7 @@ def first_kill(law: Law, target: Target, effort: Effort) -> int | None:
     if law.lacks(target.capabilities()):
         return None
     watch = Watch(law, until_killed=True)
-    explore(watch, target, effort)
+    Explorer(law, target).explore(watch, effort.examples, effort.seed)
     return watch.killed_after
 
 
@@ -152,11 +148,11 @@ def hunt(law: Law, target: Target, effort: Effort, end: float | None, tick: Tick
     watch = Watch(law, end, effort.first, tick=tick)
     if plan and effort.max_seconds is not None:
         watch.only = plan.within(effort.max_seconds)
-    explore(watch, target, effort)
-    if watch.crashes and not watch.failures and effort.shrink:
-        # Once more, to shrink the crash; what it adds is counted with the rest.
-        watch.let_raise = True
-        explore(watch, target, effort)
+    explorer = Explorer(law, target)
+    explorer.explore(watch, effort.examples, effort.seed)
+    watch.let_raise = bool(watch.crashes) and not watch.failures
+    if effort.shrink and watch.repeats and (failure := watch.smallest()):
+        explorer.shrink(watch, failure.decoder, failure.schedule)
     return watch
 
 
@@ -201,48 +197,6 @@ def bound_of(decoder: Decoder) -> float:
         return native_bound(decoder.under(Lens("native", decoder.lens.dtype)))
     except DecoderRaised:
         return float(torch.finfo(decoder.lens.dtype).eps)
-
-
-def explore(watch: "Watch | Rehearsal", target: Target, effort: Effort) -> None:
-    """Let Hypothesis draw decoders and schedules, and shrink what fails; the watch keeps what was seen.
-
-    With one effort the same examples are drawn in the same order, whatever the watch does with them.
-    """
-    law = watch.law
-    able = [decoder for decoder in target.decoders() if not law.lacks(decoder.capabilities)]
-    known = [(decoder, target.sources(decoder)) for decoder in able]
-
-    @composite
-    def cases(draw: DrawFn) -> tuple[Decoder, Schedule]:
-        choices = Choices(draw(DRAWN))
-        decoder, sources = pick(known, choices.small())
-        source = draw(pick(sources, choices.small()))
-        return decoder, law.draw(decoder, source, choices)
-
-    @settings(
-        max_examples=effort.examples,
-        phases=[Phase.generate, Phase.shrink] if effort.shrink else [Phase.generate],
-        database=None,
-        deadline=None,
-        derandomize=False,
-        report_multiple_bugs=False,
-        verbosity=Verbosity.quiet,
-        # The time of an example is that of the decoder's forward passes, which may be as large as it likes.
-        suppress_health_check=[HealthCheck.too_slow],
-    )
-    @given(cases())
-    def test(case: tuple[Decoder, Schedule]) -> None:
-        watch.attempt(*case)
-
-    seed(effort.seed * 1_000_003 + zlib.crc32(law.name.encode()))(test)
-    try:
-        test()
-    except (LawBroken, DecoderRaised):
-        pass  # it is the watch's last failure, since Hypothesis ends with the smallest
-    except SkipTest:
-        pass  # it was late, or it had seen enough
-    except Flaky:
-        watch.repeats = False
 
 
 BLIND = 0.01
@@ -306,7 +260,7 @@ def describe(law: Law, target: Target, effort: Effort, failure: Failure, verdict
     replay = f"kvref check {target.command} --law {law.name}{effort.flags()}"
     if not target.command:
         replay = f'the same kvref.check(...), with laws=["{law.name}"]'
-    raised = isinstance(failure.error, DecoderRaised)
+    raised, meddled = isinstance(failure.error, DecoderRaised), isinstance(failure.error, Meddled)
     seed_by(schedule)
     return Finding(
         target.name,
@@ -322,10 +276,11 @@ def describe(law: Law, target: Target, effort: Effort, failure: Failure, verdict
         replay=replay,
         raised=raised,
         verdict=verdict,
-        fault="meddled" if isinstance(failure.error, Meddled) else "",
+        fault="meddled" if meddled else "",
         oracle=witnessed(decoder, schedule, divergence) if differs else None,
         module=first_parting(decoder, schedule, divergence) if differs else None,
         errors=errors_by_position(decoder, schedule),
+        varied=varied(law, failure) if effort.shrink and not meddled else None,
     )
 
 

@@ -4,9 +4,9 @@ Boundaries are where caches break, so they are drawn often: one token, two, the 
 that is left; a batch of one and of more; a capacity that is just enough. Nothing here knows of any particular bug.
 
 A schedule is made from one string of bytes: a few for the start, then as many for each of a fixed number of slots, an
-operation with its arguments. Zero means nothing, or the simplest of something. So each slot shrinks by itself, drawing
-costs little beside a small forward pass, and Hypothesis, which likes to repeat parts of an example that are alike, has
-none to repeat: every example is a new one.
+operation with its arguments. Zero means nothing, or the simplest of something. So each slot can be made small by
+itself, drawing costs little beside a small forward pass, and Hypothesis, which likes to repeat parts of an example that
+are alike, has none to repeat: every example is a new one.
 
 Nothing is drawn but bytes of a fixed number. Numbers and texts Hypothesis takes at times from the source code of those
 who run it, so that the same seed would draw otherwise once a line of a decoder under test has changed.
@@ -24,8 +24,9 @@ from typing import Protocol, TypeVar
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
+from kvref.capability import Capability
 from kvref.contents import Contents, apply
-from kvref.decoder import Capability, Decoder
+from kvref.decoder import Decoder
 from kvref.operations import (
     Abort,
     Crop,
@@ -55,7 +56,8 @@ MAX_CACHES = 3
 SLOTS, SLOT = 12, 9
 """Slots of a schedule, and bytes of a slot: an operation, its cache, and what it takes, say the tokens of a chunk."""
 
-LENGTH = 2 + 3 + SLOTS * SLOT + 40
+HEAD, OPENING, BESIDES = 2, 3, 40
+LENGTH = HEAD + OPENING + SLOTS * SLOT + BESIDES
 """Bytes of an example: decoder and source of tokens, the start, the slots, and what a law needs besides."""
 DRAWN = st.binary(min_size=LENGTH, max_size=LENGTH)
 EMPTY, EXTEND, OTHER = 3, 8, 2
@@ -92,7 +94,8 @@ class TokenSource(Protocol):
         ...
 
 
-Sources = Sequence[SearchStrategy[TokenSource]]
+Sources = Sequence["TokenSource | SearchStrategy[TokenSource]"]
+"""Where tokens may come from: what is there, or is drawn."""
 
 
 class Choices:

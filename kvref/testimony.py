@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from kvref.answers import DecoderRaised
-from kvref.decoder import Capability, Decoder
+from kvref.capability import Capability
+from kvref.decoder import Decoder
 from kvref.finding import Divergence
 from kvref.lens import NATIVE, relative_gap
 from kvref.operations import Row

@@ -15,8 +15,9 @@ from torch.utils.hooks import RemovableHandle
 
 from kvref.answers import DecoderRaised, Misshapen
 from kvref.cache import Rows
+from kvref.capability import Capability
 from kvref.contents import Content
-from kvref.decoder import Capability, Decoder
+from kvref.decoder import Decoder
 from kvref.operations import (
     Abort,
     Crop,

@@ -1,6 +1,7 @@
 """What is counted outside the model: tokens, rows, bytes and passes. Counts catch what no logit shows."""
 
-from kvref.decoder import Capability, Decoder
+from kvref.capability import Capability
+from kvref.decoder import Decoder
 from kvref.finding import expect, expect_passes
 from kvref.generate import SeededSampler, generate_naive
 from kvref.law import law, saw

@@ -1,6 +1,7 @@
 """Rows of a batch are strangers, and stay so when they change places."""
 
-from kvref.decoder import Capability, Decoder
+from kvref.capability import Capability
+from kvref.decoder import Decoder
 from kvref.finding import expect_keys_values, expect_logits
 from kvref.law import EQUALITY, law, saw
 from kvref.lens import SAME_BITS

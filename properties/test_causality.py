@@ -2,8 +2,9 @@
 
 from itertools import pairwise
 
+from kvref.capability import Capability
 from kvref.contents import Content
-from kvref.decoder import Capability, Decoder
+from kvref.decoder import Decoder
 from kvref.finding import LawBroken, expect, expect_keys_values, expect_logits, expect_same
 from kvref.law import Check, law, saw
 from kvref.lens import SAME_BITS

@@ -2,7 +2,8 @@
 
 import torch
 
-from kvref.decoder import Capability, Decoder
+from kvref.capability import Capability
+from kvref.decoder import Decoder
 from kvref.finding import expect_keys_values, expect_logits
 from kvref.law import EQUALITY, law, saw
 from kvref.operations import Crop, Extend, Prefill, Start

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-from kvref.decoder import Capability, Decoder
+from kvref.capability import Capability
+from kvref.decoder import Decoder
 from kvref.finding import expect, expect_passes, expect_same
 from kvref.generate import SeededSampler, generate_naive
 from kvref.law import EQUALITY, law, saw

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from kvref.decoder import Capability, Decoder
+from kvref.capability import Capability
+from kvref.decoder import Decoder
 from kvref.finding import expect, expect_keys_values, expect_logits
 from kvref.law import EQUALITY, law, saw
 from kvref.lens import SAME_BITS

@@ -1,6 +1,7 @@
 """The last position works, and the one behind it does not."""
 
-from kvref.decoder import Capability, Decoder
+from kvref.capability import Capability
+from kvref.decoder import Decoder
 from kvref.finding import expect, expect_keys_values, expect_logits
 from kvref.law import EQUALITY, law, saw
 from kvref.lens import SAME_BITS

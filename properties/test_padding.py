@@ -1,16 +1,20 @@
 """Prompts of different lengths in one batch: padding fills them up, and must not matter."""
 
-from kvref.decoder import Capability, Decoder
+from kvref.capability import Capability
+from kvref.decoder import Decoder
 from kvref.finding import expect, expect_logits, expect_same
 from kvref.generate import SeededSampler, generate_naive
 from kvref.law import EQUALITY, law, saw
-from kvref.operations import Crop, CropRows, Peek, Prefill, Reorder, Reset
+from kvref.operations import Crop, CropRows, Peek, Prefill, Reorder, Reset, Row
 from kvref.schedule import Schedule
 from kvref.strategies import ragged_prompts, schedules
 from kvref.trace import Uncached, as_tensor, play, run
 
 NEW = 5
 """Tokens generated for each row of a batch."""
+
+NO_END = -1
+"""No token of any vocabulary."""
 
 
 @law(
@@ -68,24 +72,37 @@ def test_padding_of_another_token_gives_the_same_bits(decoder: Decoder, schedule
     given=ragged_prompts(NEW),
     needs=(Capability.GENERATE_BATCH, Capability.BATCH),
     must_see=("rows that end at different steps", "prompts of different lengths"),
+    generation=True,
 )
 def test_each_row_of_a_batch_generates_what_it_generates_alone(decoder: Decoder, schedule: Schedule) -> None:
     """Prompts of different lengths, generated together until their end tokens, give what each gives alone.
 
-    The next token comes from the row's own last logits, and a row that has ended adds nothing more.
+    The next token comes from the row's own last logits, and a row that has ended adds nothing more. It is so whatever
+    the way to generate, where a decoder has several: in chunks, with beams, or by drafts. Alone means without a cache.
     """
     prompts = schedule.contents[-1][0].rows
     new = min(NEW, decoder.block_size - max(map(len, prompts)))
-    alone = [generate_naive(decoder, as_tensor([row], decoder), new, SeededSampler())[0] for row in prompts]
+    way = decoder.ways[sum(map(sum, prompts)) % len(decoder.ways)]  # as good as drawn
+    free = generates_alone(decoder, prompts[0], new, NO_END, way)
     # An end token that at least one row meets early, and others, if at all, at steps of their own.
-    end = alone[0][min(1, new - 1)] if new else 0
-    want = [answer[: answer.index(end) + 1] if end in answer else answer for answer in alone]
-    got = decoder.generate_batch(prompts, new, end)
-    expect(got == want, f"with {end} as end token the batch generates {got}, but its rows alone {want}", 1)
+    end = free[min(1, len(free) - 1)] if free else NO_END
+    want = [generates_alone(decoder, row, new, end, way) for row in prompts]
+    got = decoder.generate_batch(prompts, new, end, way)
+    by = f"with {end} as end token{f' and by {way}' if way else ''}"
+    expect(got == want, f"{by} the batch generates {got}, but its rows alone {want}", 1)
     if len(set(map(len, want))) > 1:
         saw("rows that end at different steps")
     if len(set(map(len, prompts))) > 1:
         saw("prompts of different lengths")
+
+
+def generates_alone(decoder: Decoder, prompt: Row, new: int, end: int, way: str) -> list[int]:
+    """What a way adds to a prompt without a cache, up to an end token."""
+    own = decoder.generate_uncached(prompt, new, end, way)
+    if own is not None:
+        return own
+    (answer,) = generate_naive(decoder, as_tensor([prompt], decoder), new, SeededSampler())
+    return answer[: answer.index(end) + 1] if end in answer else answer
 
 
 def repadded(schedule: Schedule, vocab_size: int) -> Schedule:

@@ -1,6 +1,7 @@
 """What was never written must not matter. Zeros hide that it does; poison shows it."""
 
-from kvref.decoder import Capability, Decoder
+from kvref.capability import Capability
+from kvref.decoder import Decoder
 from kvref.finding import expect_logits
 from kvref.law import law, saw
 from kvref.operations import Crop, CropRows, Poison, Prefill, Refill, Reorder, Reset

@@ -6,7 +6,8 @@ them go wrong, at which step, and in what.
 
 from collections.abc import Iterator, Mapping
 
-from kvref.decoder import Capability, Decoder
+from kvref.capability import Capability
+from kvref.decoder import Decoder
 from kvref.operations import (
     Abort,
     Crop,

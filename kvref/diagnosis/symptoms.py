@@ -9,7 +9,8 @@ from torch.nn.modules.module import register_module_forward_hook
 from torch.utils.hooks import RemovableHandle
 
 from kvref.answers import DecoderRaised, OutOfReach, Refused
-from kvref.decoder import Capability, Decoder
+from kvref.capability import Capability
+from kvref.decoder import Decoder
 from kvref.diagnosis.probes import probes_for
 from kvref.finding import usable
 from kvref.lens import differs

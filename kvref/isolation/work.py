@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kvref.decoder import Capability, Decoder
+from kvref.capability import Capability
+from kvref.decoder import Decoder
 from kvref.isolation.apart import Send
 from kvref.law import Law, choose
 from kvref.lens import Lens

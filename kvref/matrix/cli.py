@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kvref.errors import BadInput, MatrixError
+from kvref.options import Device, Laws, Lens, Seed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -25,9 +26,7 @@ GATE, WHOLE = 60, 20
 app = typer.Typer(rich_markup_mode=None, help="The catalogue of bugs, and which laws kill them.")
 
 Names = Annotated[list[str] | None, typer.Argument(help="Bugs; else all.", show_default=False)]
-Laws = Annotated[list[str] | None, typer.Option("--law", help="Only this law; may be given again.")]
 Examples = Annotated[int, typer.Option(min=1, help="Schedules to try for each law.")]
-Seed = Annotated[int, typer.Option(min=0, help="The same seed draws the same schedules.")]
 Workers = Annotated[int | None, typer.Option(min=1, help="Processes; else one for each core.", show_default=False)]
 MaxSeconds = Annotated[
     float | None,
@@ -35,8 +34,6 @@ MaxSeconds = Annotated[
         min=0.1, help="Seconds after which a cell is ended; else 60, and one for each example.", show_default=False
     ),
 ]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
-Lens = Annotated[str, typer.Option(help="tile, grid or fold; float64 for ordinary kernels and a bound.")]
 Saved = Annotated[Path | None, typer.Option("--matrix", help="Matrix that `kvref bugs run --json` saved.")]
 
 

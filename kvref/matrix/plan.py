@@ -8,7 +8,7 @@ from typing import Any
 
 import kvref
 from kvref.bug import Bug, overridden
-from kvref.decoder import Capability
+from kvref.capability import Capability
 from kvref.law import Law, laws
 from kvref.matrix.cells import Cell, Mark, Matrix, healthy
 from kvref.matrix.pool import cores, work

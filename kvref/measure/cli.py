@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 
 from kvref.errors import BadInput
+from kvref.options import Device
 
 app = typer.Typer(rich_markup_mode=None, help="Measure what kvref claims, on this machine.")
 
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Seed = Annotated[int, typer.Option(min=0, help="The same seed draws the same.")]
 
 

@@ -8,6 +8,7 @@ import typer
 
 from kvref.errors import BadInput, CaseError
 from kvref.forks import warm
+from kvref.options import Attention, Cache, Device, Laws, Lens, Seed, Timeout
 
 if TYPE_CHECKING:
     from kvref.finding import Finding
@@ -27,25 +28,17 @@ def sweep(
     only: Annotated[
         list[str] | None, typer.Option(help="Only targets that this pattern fits, such as 'qwen*'; may be given again.")
     ] = None,
-    cache: Annotated[
-        str | None, typer.Option(help="As for `kvref check`, for models of transformers; else what each says fits.")
-    ] = None,
-    attn: Annotated[
-        str | None,
-        typer.Option(help="eager and sdpa, with commas, for models of transformers; else what each prefers."),
-    ] = None,
-    law: Annotated[list[str] | None, typer.Option(help="Only this law; may be given again.")] = None,
+    cache: Cache = None,
+    attn: Attention = None,
+    law: Laws = None,
     examples: Annotated[
         int, typer.Option(min=1, help="Schedules to try for each law; five times as many where they miss its cases.")
     ] = 12,
-    seed: Annotated[int, typer.Option(min=0, help="The same seed draws the same schedules.")] = 0,
-    lens: Annotated[str, typer.Option(help="tile, grid, fold or float64, as for `kvref check`.")] = "tile",
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    seed: Seed = 0,
+    lens: Lens = "tile",
+    device: Device = "auto",
     target_time: Annotated[float, typer.Option(min=1, help="Seconds for each target.")] = 300.0,
-    timeout: Annotated[
-        float | None,
-        typer.Option(min=1, help="Seconds for one call, after which a target counts as hanging; else 60."),
-    ] = None,
+    timeout: Timeout = None,
     max_time: Annotated[
         float | None, typer.Option(min=1, help="Seconds for the whole; what is left then is swept when it runs again.")
     ] = None,

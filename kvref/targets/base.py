@@ -6,9 +6,9 @@ from functools import cached_property, lru_cache
 from typing import Protocol
 
 import torch
-from hypothesis import strategies as st
 
-from kvref.decoder import Capability, Decoder
+from kvref.capability import Capability
+from kvref.decoder import Decoder
 from kvref.lens import Lens, lens_called
 from kvref.operations import Row
 from kvref.prompts import BYTE_VOCAB, byte_encoding, encode, encoding_for
@@ -48,11 +48,11 @@ class Bench:
         if self.prompt is not None:
             tokens = tokens_of(self.prompt, decoder.vocab_size)
             require_prompt(tokens, decoder.block_size)
-            return [st.just(FromPrompt(tokens, anything))]
+            return [FromPrompt(tokens, anything)]
         if self.text is not None:
-            return [st.just(FromText(tokens_of(self.text, decoder.vocab_size)))]
+            return [FromText(tokens_of(self.text, decoder.vocab_size))]
         text = [drawn_text(byte_encoding())] if decoder.vocab_size >= BYTE_VOCAB else []
-        return [st.just(anything), *text]
+        return [anything, *text]
 
 
 @lru_cache(maxsize=8)

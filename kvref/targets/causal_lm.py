@@ -16,14 +16,16 @@ from torch import Tensor, nn
 
 from kvref.errors import CacheFull, NoCache
 from kvref.protocol import Logits, Tokens
+from kvref.targets.generation import WAYS, Generation
 from kvref.targets.padding import padding_changes
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-CacheKind = Literal["dynamic", "recorded", "static"]
+CacheKind = Literal["dynamic", "recorded", "claimed", "static"]
 """Kinds of cache. A recorded one is dynamic, and keeps what leaves a window until the next pass, so that the last one
-can be taken back, as assisted generation does."""
+can be taken back, as assisted generation does. A claimed one is recorded, and cropped whenever it says that it can be:
+the others are asked for no more than what is documented."""
 
 CACHES = ("cache", "past_key_values", "cache_params", "state", "mems", "past_buckets_states")
 """What a model may call its cache, the newest name first. Its argument and the field of its output are named alike."""
@@ -51,6 +53,9 @@ stands, they treat padding as any other."""
 
 FORGETS_POSITIONS = ("bamba",)
 """Model types that count every call from position 0, unless told where its tokens stand."""
+
+MASKS_ALL_SLOTS = ("bloom",)
+"""Model types whose bias is as long as the mask, which their own generation makes as long as a static cache."""
 
 SEEDS_THE_GENERATOR = ("reformer",)
 """Model types that set torch's global generator to the `hash_seed` of their config, so that their hashes repeat."""
@@ -94,6 +99,7 @@ class CausalLM:
         self.model: Any = model
         self.kind = cache
         self.preallocates = cache == "static"
+        self.records = cache in ("recorded", "claimed")
         self.declares_static = bool(getattr(model, "_can_compile_fullgraph", False))
         self.max_batch = max_batch
         self.model_type: str = self.model.config.model_type
@@ -109,11 +115,14 @@ class CausalLM:
         if not self.name:
             raise NoCache(f"{type(model).__name__} has no cache")
         self.n_layer = int(self.config.num_hidden_layers)
+        self.generation = Generation(model, static=self.preallocates)
+        self.ways = tuple(WAYS)
         self.refuses = self.refusals()
 
     def refusals(self) -> dict[str, str]:
         """What cannot be asked of transformers, or of this model, and why."""
         why = {
+            **({} if self.model.can_generate() else {"generate_batch": "its class does not generate"}),
             "atomic": "a pass of transformers that raises leaves its tokens in the layers that they had passed",
             "crop_rows": "transformers removes as many tokens from every row",
         }
@@ -146,7 +155,8 @@ class CausalLM:
         """
 
         def padded(tokens: Tokens, padding: Sequence[int]) -> Logits:
-            told = self.padded(replace(self.start(1, None), padding=tuple(padding)), tokens)
+            nothing = replace(self.start(1, None), held=None, padding=tuple(padding))
+            told = self.padded(nothing, tokens)
             return self.run(input_ids=tokens, use_cache=False, **told).logits
 
         return padding_changes(self.full, padded, self.device)
@@ -183,8 +193,8 @@ class CausalLM:
             raise CacheFull(f"{taken} tokens do not fit into a cache for {cache.capacity}")
         given = everything if self.model_type in WHOLE_SEQUENCE else tokens
         told = self.padded(cache, tokens) if any(cache.padding) else self.positions(cache.width, tokens)
-        if self.kind == "recorded" and cache.last:
-            cache.held.crop(0)  # the last pass is not taken back
+        if self.records and cache.last:
+            self.shorten(cache.held, 0)  # the last pass is not taken back
         output = self.run(input_ids=given, use_cache=True, **{self.name: cache.held}, **told)
         held = output.get(self.name, cache.held)
         return output.logits, replace(cache, held=held, tokens=everything, last=tokens.shape[1])
@@ -192,6 +202,14 @@ class CausalLM:
     def prefill(self, cache: Filled, tokens: Tokens, padding: Sequence[int]) -> tuple[Logits, Filled]:
         """One pass over prompts of different lengths, padded on the left."""
         return self.step(replace(cache, padding=tuple(padding)), tokens)
+
+    def generate_batch(self, prompts: Sequence[Sequence[int]], new: int, end: int, way: str) -> list[list[int]]:
+        """Tokens that transformers' own `generate` adds."""
+        return self.generation.batch(prompts, new, end, way)
+
+    def generate_uncached(self, prompt: Sequence[int], new: int, end: int, way: str) -> list[int] | None:
+        """What a way adds without a cache, where that is not greedy decoding."""
+        return self.generation.uncached(prompt, new, end, way)
 
     def length(self, cache: Filled) -> int:
         """Tokens in the longest row."""
@@ -223,14 +241,19 @@ class CausalLM:
         removed = cache.width - columns
         if not removed:
             return cache
-        if self.window is not None and not self.preallocates and cache.width >= self.window:
+        beyond = self.window is not None and cache.width >= self.window and not self.preallocates
+        if beyond and self.kind != "claimed":
             # The first is documented; of the second it says nothing, and leaves too few keys.
-            if self.kind != "recorded":
+            if not self.records:
                 raise NotImplementedError("beyond a window only a recorded cache can be cropped")
             if removed > cache.last:
                 raise NotImplementedError("beyond a window a recorded cache takes back its last pass, and no more")
-        cache.held.crop(-removed)
+        self.shorten(cache.held, removed)
         return replace(cache, tokens=cache.tokens[:, :columns], padding=padding, last=0)
+
+    def shorten(self, held: Any, removed: int) -> None:
+        """Take so many columns off the end of what is held."""
+        held.crop(-removed)
 
     def fork(self, cache: Filled) -> Filled:
         """Copy the cache, as transformers' own examples for shared prefixes do."""
@@ -256,7 +279,7 @@ class CausalLM:
 
         if self.preallocates:
             return StaticCache(config=self.model.config, max_cache_len=slots)
-        if self.kind == "recorded":
+        if self.records:
             cache = DynamicCache(config=self.model.config)
             cache.activate_past_recording()
             return cache
@@ -273,7 +296,10 @@ class CausalLM:
         """What transformers' generation says of rows with padding: which columns are tokens, and their positions."""
         columns = torch.arange(cache.width + tokens.shape[1], device=self.device)
         padding = torch.tensor(cache.padding, device=self.device)[:, None]
-        told = {"attention_mask": (columns >= padding).long()}
+        mask = (columns >= padding).long()
+        if self.preallocates and cache.held is not None and self.model_type in MASKS_ALL_SLOTS:
+            mask = nn.functional.pad(mask, (0, cache.capacity - mask.shape[1]))
+        told = {"attention_mask": mask}
         if "position_ids" in self.arguments:
             told["position_ids"] = (columns - padding).clamp_min(0)[:, cache.width :] + self.first_position
         return told

@@ -15,7 +15,7 @@ from kvref.targets.causal_lm import CacheKind, CausalLM
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-CACHES: tuple[CacheKind, ...] = ("dynamic", "recorded", "static")
+CACHES: tuple[CacheKind, ...] = ("dynamic", "recorded", "claimed", "static")
 ATTENTIONS = ("eager", "sdpa")
 LONGEST = 128
 """Tokens of the longest sequence to test: a context may be a thousand times that, and a cache as large."""
@@ -111,7 +111,7 @@ def made(model: Any, kind: CacheKind) -> CausalLM:
     implementation = CausalLM(model, kind)
     implementation.block_size = min(implementation.block_size, LONGEST)
     if why := implementation.padding_refused():
-        implementation.refuses["prefill"] = why
+        implementation.refuses |= {"prefill": why, "generate_batch": why}
     return implementation
 
 

@@ -12,6 +12,9 @@ from kvref.lens import Lens
 from kvref.protocol import Logits, Tokens
 from kvref.targets.base import Bench
 
+GENERATION = ("generate_batch", "generate_uncached")
+"""Methods of what only generates."""
+
 
 class ModuleDecoder:
     """An `nn.Module` of the form `(tokens, cache=None) -> (logits, cache)`; its sizes are its own or its config's."""
@@ -32,6 +35,32 @@ class ModuleDecoder:
     def step(self, cache: Any, tokens: Tokens) -> tuple[Logits, Any]:
         """One call with the cache that came back last."""
         return self.module(tokens, cache) if cache is not None else self.module(tokens)
+
+
+class GeneratesOnly:
+    """What generates, and shows no step: its methods and sizes are as they are."""
+
+    generates_only = True
+    vocab_size: int
+    block_size: int
+
+    def __init__(self, made: object) -> None:
+        self.made = made
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["made"], name)
+
+    def full(self, tokens: Tokens) -> Logits:
+        """Refuse a pass."""
+        raise NotImplementedError("it only generates")
+
+    def start(self, batch: int, capacity: int | None) -> None:
+        """Refuse a cache."""
+        raise NotImplementedError("it only generates")
+
+    def step(self, cache: Any, tokens: Tokens) -> tuple[Logits, Any]:
+        """Refuse a pass."""
+        raise NotImplementedError("it only generates")
 
 
 def size_of(module: nn.Module, size: str, name: str) -> int:
@@ -55,6 +84,8 @@ def decoder_of(made: object, name: str, bench: Bench) -> Decoder:
     modules = [part for part in vars(made).values() if isinstance(part, nn.Module)] if hasattr(made, "__dict__") else []
     # A declared `dtype` is what the cache stores, which may be coarser than what the decoder computes in.
     dtype = dtype_of(modules[0]) if modules else None
+    if not hasattr(made, "step") and all(callable(getattr(made, needed, None)) for needed in GENERATION):
+        return Decoder(GeneratesOnly(made), name, bench.lens_for(dtype or torch.float32))
     decoder = Decoder(implementation, name, Lens("native", dtype or torch.float32))
     try:
         logits = decoder.full(torch.zeros(1, 1, dtype=torch.long, device=decoder.device))

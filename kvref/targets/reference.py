@@ -14,7 +14,8 @@ from typing_extensions import override
 
 from kvref import weights
 from kvref.cache import Cache, GrowingCache, Rows, StaticCache
-from kvref.decoder import Capability, Decoder
+from kvref.capability import Capability
+from kvref.decoder import Decoder
 from kvref.errors import TargetError
 from kvref.generate import BatchGeneration, Session
 from kvref.gpt2 import GPT, CausalSelfAttention, GPTConfig

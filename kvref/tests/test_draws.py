@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from kvref.decoder import Decoder
+from kvref.explore import Explorer
 from kvref.law import laws
 from kvref.prompts import BYTE_VOCAB
 from kvref.schedule import Schedule
-from kvref.search import Effort, explore
 from kvref.targets import ReferenceTarget
 from kvref.tests.helpers import BENCH
 from kvref.watch import Watch
@@ -45,7 +45,8 @@ drawn: list[tuple[str, Schedule]] = []
 
 def draws(law: str) -> list[tuple[str, Schedule]]:
     drawn.clear()
-    explore(Draws(laws()[law]), OfText("reference:growing", "growing", BENCH), Effort(200, shrink=False))
+    draws = Draws(laws()[law])
+    Explorer(draws.law, OfText("reference:growing", "growing", BENCH)).explore(draws, 200, 0)
     return list(drawn)
 
 

@@ -11,7 +11,8 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel, cache_utils
 
 from kvref.answers import DecoderRaised, Refused
-from kvref.decoder import Capability, Decoder
+from kvref.capability import Capability
+from kvref.decoder import Decoder
 from kvref.errors import TargetError
 from kvref.law import laws
 from kvref.search import Effort, Outcome, Status, search
@@ -184,6 +185,23 @@ def test_a_window_shows_no_keys_and_can_be_left_only_when_recorded() -> None:
         recorded.crop(further, 11)
 
 
+def test_a_cache_that_says_it_can_be_cropped_is_held_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a window those of transformers 5.24 say so, and lack keys; as that may be mended, it is planted here."""
+
+    def keeps_a_window(self: Any, tokens_to_remove: int) -> None:
+        end = self.keys.shape[-2] + tokens_to_remove
+        self.keys, self.values = (
+            x[:, :, max(end - self.sliding_window + 1, 0) : end] for x in (self.keys, self.values)
+        )
+        self.cumulative_length += tokens_to_remove
+
+    monkeypatch.setattr(cache_utils.DynamicSlidingWindowLayer, "crop", keeps_a_window)
+    monkeypatch.setattr(cache_utils.DynamicSlidingWindowLayer, "is_croppable", True)
+    law = "crop-equals-never-having-appended"
+    assert tried(law, "hf-config:mistral", "claimed").status is Status.BROKEN
+    assert tried(law, "hf-config:mistral", "recorded").status is Status.HELD
+
+
 def test_what_differs_by_rounding_alone_holds_and_says_why() -> None:
     outcome = tried("padding-changes-nothing", "hf-config:mpt", "dynamic")
     assert outcome.status is Status.HELD
@@ -307,7 +325,7 @@ def test_a_checkpoint_is_checked_as_it_is(tmp_path: Path) -> None:
     [
         ("hf-config:lama", None, None, "no causal language model to 'lama'; did you mean llama?"),
         ("hf-config:", None, None, "no causal language model to ''"),
-        ("hf-config:gpt2", "growing", None, "no 'growing' cache; give dynamic, recorded, static"),
+        ("hf-config:gpt2", "growing", None, "no 'growing' cache; give dynamic, recorded, claimed, static"),
         ("hf-config:gpt2", "dynamic,", None, "no '' cache"),
         ("hf-config:gpt2", None, "flash", "no 'flash' attention; give eager, sdpa"),
         ("hf-config:bert", None, "sdpa,sdpa2", "no 'sdpa2' attention"),

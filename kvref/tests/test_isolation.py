@@ -80,7 +80,7 @@ def only(*names: str) -> list[str]:
 def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file of decoders in the folder that the command runs in, and less patience than usual."""
     (tmp_path / "mine.py").write_text(MINE)
-    monkeypatch.setattr(isolated_check, "SECONDS", 5.0)
+    monkeypatch.setattr(isolated_check, "SECONDS", 2.0)
     monkeypatch.setattr(isolated_check, "GRACE", 0.0)
 
 

@@ -10,7 +10,7 @@ import torch
 import kvref
 from kvref import bugs, properties
 from kvref.bug import catalogue
-from kvref.decoder import Capability
+from kvref.capability import Capability
 from kvref.expected import expected_by_project
 from kvref.gpt2 import GPTConfig
 from kvref.law import laws

@@ -10,12 +10,13 @@ from kvref import plan as plan_module
 from kvref.bugs.free_slots_attended import FreeSlotsAttended
 from kvref.checking import check, exit_code
 from kvref.decoder import Decoder
+from kvref.explore import Explorer
 from kvref.law import laws
 from kvref.operations import Extend, Start
 from kvref.plan import plan_for
 from kvref.rehearsal import Cost, Plan, Rehearsal, Scene, stand_in
 from kvref.schedule import Schedule
-from kvref.search import Effort, Status, explore, search
+from kvref.search import Effort, Status, search
 from kvref.targets import OneDecoder
 from kvref.targets.reference import StaticDecoder
 from kvref.tests.helpers import BENCH, tiny
@@ -74,10 +75,10 @@ def test_a_rehearsal_ends_in_time_with_what_it_has() -> None:
     law = laws()["free-slots-do-not-matter"]
     assert plan_for(law, HEALTHY, Effort(examples=24), COST, end=perf_counter()) == Plan()
     some = Rehearsal(law, stand_in(HEALTHY.decoder), COST)
-    explore(some, HEALTHY, Effort(examples=3))
+    Explorer(law, HEALTHY).explore(some, 3, 0)
     assert len(some.scenes) == 3
     some.end = perf_counter()
-    explore(some, HEALTHY, Effort(examples=24))
+    Explorer(law, HEALTHY).explore(some, 24, 0)
     assert len(some.scenes) == 3
     assert some.plan().needed
 

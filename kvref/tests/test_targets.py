@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kvref.decoder import Capability
+from kvref.capability import Capability
 from kvref.errors import TargetError
 from kvref.law import laws
 from kvref.search import Effort, Status, search
@@ -256,7 +256,7 @@ def mine(tmp_path: Path) -> Path:
 
 def outcome(path: Path, name: str, law: str = "cached-logits-equal-uncached-logits") -> Status:
     (target,) = resolve(f"{path}:{name}", BENCH)
-    return search(laws()[law], target, Effort(examples=40)).status
+    return search(laws()[law], target, Effort(examples=40, shrink=False)).status
 
 
 def test_a_module_that_returns_its_cache_is_a_decoder(mine: Path) -> None:
@@ -282,7 +282,7 @@ def test_a_model_derived_from_the_reference_is_tried_in_every_shape_with_both_ca
     assert len(growing.decoders()) == len(static.decoders()) > 1
     assert (growing.command, static.command) == tuple(f"{mine}:Subclass --cache {k}" for k in ("growing", "static"))
     law = laws()["cached-logits-equal-uncached-logits"]
-    assert [search(law, target, Effort()).status for target in (growing, static)] == [Status.BROKEN] * 2
+    assert [search(law, target, Effort(shrink=False)).status for target in (growing, static)] == [Status.BROKEN] * 2
 
 
 def test_a_buffer_of_a_derived_model_keeps_what_it_was_given(mine: Path) -> None:
