@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     from kvref.bug import Bug, catalogue
     from kvref.cache import Cache, GrowingCache, StaticCache
     from kvref.capability import Capability
+    from kvref.config import SIZES, GPTConfig
     from kvref.decoder import Decoder
     from kvref.errors import NotInterceptable, RangeExceeded
     from kvref.exactness import exact
     from kvref.finding import Divergence, Finding, LawBroken
-    from kvref.gpt2 import GPT, SIZES, GPTConfig
+    from kvref.gpt2 import GPT
     from kvref.law import Law, laws, saw
     from kvref.lens import Lens
     from kvref.schedule import Schedule
@@ -37,7 +38,8 @@ _HOMES = {
     "kvref.errors": ("NotInterceptable", "RangeExceeded"),
     "kvref.exactness": ("exact",),
     "kvref.finding": ("Divergence", "Finding", "LawBroken"),
-    "kvref.gpt2": ("GPT", "SIZES", "GPTConfig"),
+    "kvref.config": ("SIZES", "GPTConfig"),
+    "kvref.gpt2": ("GPT",),
     "kvref.law": ("Law", "laws", "saw"),
     "kvref.schedule": ("Schedule",),
     "kvref.search": ("Effort", "Outcome", "Status"),

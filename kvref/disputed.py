@@ -11,7 +11,8 @@ from typing_extensions import override
 
 from kvref import weights
 from kvref.cache import Cache, GrowingCache, Padding, Rows, StaticCache
-from kvref.gpt2 import GPT, GPTConfig
+from kvref.config import GPTConfig
+from kvref.gpt2 import GPT
 from kvref.protocol import Logits, Tokens
 from kvref.scaling import Cached, Full
 

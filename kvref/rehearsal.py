@@ -16,9 +16,9 @@ from typing_extensions import override
 from kvref import weights
 from kvref.cache import Cache
 from kvref.capability import Capability
+from kvref.config import GPTConfig
 from kvref.decoder import Decoder
 from kvref.finding import LawBroken
-from kvref.gpt2 import GPTConfig
 from kvref.law import Law, seen
 from kvref.protocol import Logits, Tokens
 from kvref.schedule import Schedule

@@ -15,8 +15,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from kvref.config import GPTConfig
 from kvref.errors import CheckpointError, ConfigError
-from kvref.gpt2 import GPT, Block, GPTConfig
+from kvref.gpt2 import GPT, Block
 
 Blocks = Iterable[Block]
 

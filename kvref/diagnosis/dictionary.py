@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from kvref.bug import Bug
+from kvref.config import GPTConfig
 from kvref.diagnosis.symptoms import RIGHT, signature
-from kvref.gpt2 import GPTConfig
 from kvref.targets import Bench, ReferenceTarget
 from kvref.targets.reference import DECODERS, kind_of
 

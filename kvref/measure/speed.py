@@ -9,8 +9,9 @@ from time import perf_counter
 import torch
 
 from kvref.cache import Cache
+from kvref.config import GPTConfig
 from kvref.exactness import MODES, exact
-from kvref.gpt2 import GPT, GPTConfig
+from kvref.gpt2 import GPT
 from kvref.promote import promoted
 from kvref.weights import loud
 

@@ -9,8 +9,9 @@ from itertools import product
 import torch
 from torch import Tensor, nn
 
+from kvref.config import GPTConfig
 from kvref.exactness import MODES, exact
-from kvref.gpt2 import GPT, GPTConfig
+from kvref.gpt2 import GPT
 from kvref.weights import loud
 
 SHAPE = GPTConfig(block_size=24, vocab_size=99, n_layer=2, n_head=2, n_embd=32)

@@ -15,9 +15,10 @@ from typing_extensions import override
 from kvref import weights
 from kvref.bug import catalogue
 from kvref.cache import Cache, GrowingCache, Rows, StaticCache
+from kvref.config import GPTConfig
 from kvref.disputed import ScalesByHeadDim, ScalesValues, StaleKey, chunks, same_weights
 from kvref.exactness import exact
-from kvref.gpt2 import GPT, GPTConfig
+from kvref.gpt2 import GPT
 from kvref.protocol import Logits, Tokens
 from kvref.scaling import measure, same_bits
 from kvref.targets.reference import GrowingDecoder, Part, StaticDecoder

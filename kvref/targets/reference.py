@@ -15,10 +15,11 @@ from typing_extensions import override
 from kvref import weights
 from kvref.cache import Cache, GrowingCache, Rows, StaticCache
 from kvref.capability import Capability
+from kvref.config import GPTConfig
 from kvref.decoder import Decoder
 from kvref.errors import TargetError
 from kvref.generate import BatchGeneration, Session
-from kvref.gpt2 import GPT, CausalSelfAttention, GPTConfig
+from kvref.gpt2 import GPT, CausalSelfAttention
 from kvref.operations import count
 from kvref.prompts import BYTE_VOCAB, byte_encoding, encode
 from kvref.protocol import Logits, Tokens

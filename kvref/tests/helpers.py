@@ -3,7 +3,8 @@
 import torch
 
 from kvref.bug import catalogue
-from kvref.gpt2 import GPT, GPTConfig
+from kvref.config import GPTConfig
+from kvref.gpt2 import GPT
 from kvref.law import laws
 from kvref.search import Effort, Outcome, search
 from kvref.targets import Bench, ReferenceTarget

@@ -21,7 +21,8 @@ CHECK = ("--law", EQUAL, "--examples", "12")
 
 MINE = """
 import torch
-from kvref.gpt2 import GPT, GPTConfig
+from kvref.config import GPTConfig
+from kvref.gpt2 import GPT
 from kvref.weights import loud
 
 class Mine:

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from kvref import cli
+from kvref.config import GPTConfig
 from kvref.diagnosis import diagnose
 from kvref.errors import BadInput
-from kvref.gpt2 import GPTConfig
 from kvref.law import Law, choose
 from kvref.matrix import record
 from kvref.search import Outcome
@@ -147,7 +147,7 @@ def test_bad_input_is_one_line_and_exits_with_2(kvref, args: list[str], message:
 
 
 def test_a_prompt_longer_than_the_context_exits_with_2(kvref, tmp_path: Path) -> None:
-    from kvref.gpt2 import GPTConfig
+    from kvref.config import GPTConfig
     from kvref.weights import loud
 
     save(loud(GPTConfig(block_size=8, vocab_size=257, n_layer=1, n_head=1, n_embd=4)), tmp_path)

@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from torch.nn.attention.flex_attention import flex_attention
 
 from kvref.cache import Cache, GrowingCache, StaticCache
+from kvref.config import GPTConfig
 from kvref.errors import BadInput
 from kvref.exactness import MODES, NotInterceptable, RangeExceeded, exact, shared
-from kvref.gpt2 import GPT, GPTConfig
+from kvref.gpt2 import GPT
 from kvref.measure.ulp import measure_ulps
 from kvref.scaling import same_bits
 from kvref.weights import loud

@@ -12,9 +12,10 @@ from jaxtyping import install_import_hook
 from torch import Tensor
 
 from kvref.cache import Cache, GrowingCache, Rows, StaticCache
+from kvref.config import SIZES, GPTConfig
 from kvref.errors import CacheFull, ConfigError, ContextOverflow
 from kvref.generate import SeededSampler, generate_cached
-from kvref.gpt2 import GPT, SIZES, CausalSelfAttention, GPTConfig
+from kvref.gpt2 import GPT, CausalSelfAttention
 from kvref.targets.reference import DECODERS
 from kvref.tests.helpers import TINY, tiny
 from kvref.weights import empty_model, load, loud, with_all_heads

@@ -13,9 +13,10 @@ from typing_extensions import override
 
 from kvref.bug import catalogue
 from kvref.cache import GrowingCache, Rows
+from kvref.config import GPTConfig
 from kvref.decoder import Decoder
 from kvref.finding import Divergence, expect
-from kvref.gpt2 import Block, CausalSelfAttention, GPTConfig
+from kvref.gpt2 import Block, CausalSelfAttention
 from kvref.judge import Question, judge
 from kvref.law import laws
 from kvref.lens import Lens, dtypes_called

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import torch
 
+from kvref.config import GPTConfig
 from kvref.decoder import Decoder
 from kvref.errors import TargetError
-from kvref.gpt2 import GPT, GPTConfig
+from kvref.gpt2 import GPT
 from kvref.law import laws
 from kvref.search import Effort, Outcome, Status, search
 from kvref.targets import Bench, OneDecoder

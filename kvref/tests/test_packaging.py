@@ -11,8 +11,8 @@ import kvref
 from kvref import bugs, properties
 from kvref.bug import catalogue
 from kvref.capability import Capability
+from kvref.config import GPTConfig
 from kvref.expected import expected_by_project
-from kvref.gpt2 import GPTConfig
 from kvref.law import laws
 from kvref.search import Effort, Status, search
 from kvref.targets.resolve import resolve

@@ -17,7 +17,8 @@ import random
 import torch
 from torch import nn
 from kvref.cache import GrowingCache
-from kvref.gpt2 import GPT, GPTConfig
+from kvref.config import GPTConfig
+from kvref.gpt2 import GPT
 from kvref.weights import loud
 
 CONFIG = GPTConfig(block_size=10, vocab_size=300, n_layer=2, n_head=2, n_embd=8)

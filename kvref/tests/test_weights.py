@@ -10,8 +10,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from kvref.cache import GrowingCache
+from kvref.config import GPTConfig
 from kvref.errors import CheckpointError
-from kvref.gpt2 import GPT, GPTConfig
+from kvref.gpt2 import GPT
 from kvref.tests.helpers import TINY, tiny
 from kvref.weights import empty_model, load, loud, save
 
