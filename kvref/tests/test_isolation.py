@@ -115,7 +115,7 @@ def test_a_decoder_that_ends_one_process_after_the_other_is_given_up(kvref: Kvre
 
 
 def test_limited_time_bounds_a_decoder_that_hangs(kvref: Kvref) -> None:
-    code, out, _ = kvref("check", "mine.py:Hangs", *only(HOLDS, LATER), "--max-time", "1", "--timeout", "500")
+    code, out, _ = kvref("check", "mine.py:Hangs", *only(HOLDS, LATER), "--max-time", "4", "--timeout", "500")
     assert code == 4
     assert "out of time: it was ended in the midst of its work" in out
     assert "0 held" not in out
