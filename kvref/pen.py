@@ -65,8 +65,8 @@ class Pen:
             return name
         if isinstance(thing, Tensor) and not thing.dtype.is_floating_point:
             device = "" if thing.device.type == "cpu" else f', device="{thing.device}"'
-            numbers: Any = thing.tolist()  # pyright: ignore[reportUnknownMemberType] torch leaves it untyped
-            return f"torch.tensor({numbers}{device})"
+            untyped: Any = thing
+            return f"torch.tensor({untyped.tolist()}{device})"
         if isinstance(thing, LITERAL):
             return repr(thing)
         if isinstance(thing, list | tuple):
