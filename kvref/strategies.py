@@ -81,7 +81,6 @@ OFFERED_BY: dict[type[Op], frozenset[Capability]] = {
     Poison: frozenset({Capability.POISON}),
 }
 
-
 EVERY: tuple[type[Op], ...] = (*(kind for kind in OFFERED_BY if kind is not Poison), Start)
 """All operations that put no number of their own into a cache."""
 
