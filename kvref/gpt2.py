@@ -155,7 +155,8 @@ class GPT(nn.Module):
     def causal_mask(self, past: int, new: int) -> Bool[Tensor, "new total"] | None:
         """Each new token sees the past and the new ones up to itself: two onto a past of two, `1110` and `1111`.
 
-        Wrong there are `is_causal=True`, a triangle at the upper left (pytorch/pytorch#108108), and no mask.
+        For several onto a past, `is_causal=True`, a triangle at the upper left (pytorch/pytorch#108108), is wrong, and
+        so is no mask.
         """
         if new == 1:
             return None
