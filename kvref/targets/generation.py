@@ -19,7 +19,9 @@ ALONE = ("prompt lookup",)
 
 STATIC = {"cache_implementation": "static", "disable_compile": True}
 
-REFUSALS = re.compile(r"not support|only support|cannot be used|not compatible|incompatible", re.IGNORECASE)
+REFUSALS = re.compile(
+    r"not support|only support|cannot be used|not compatible|incompatible|requires a cache", re.IGNORECASE
+)
 """How `generate` says that it has no such way for a model."""
 
 

@@ -114,6 +114,11 @@ def test_a_way_calls_the_model_as_its_name_says(monkeypatch: pytest.MonkeyPatch)
     assert called["prompt lookup"][0] == (1, 8 + 2)
 
 
+def test_drafts_that_a_full_window_cannot_give_back_are_refused() -> None:
+    with pytest.raises(Refused, match="requires a cache that can be cropped"):
+        decoder("static", "mistral").generate_batch([(3, 4) * 6], 12, 98, "prompt lookup")
+
+
 def test_what_generate_does_not_support_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def raises(message: str) -> Callable[..., None]:
         def generate(*_: object, **__: object) -> None:

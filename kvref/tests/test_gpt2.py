@@ -1,7 +1,6 @@
 """The reference model against an independent one, and at its limits."""
 
 import inspect
-import shutil
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,8 @@ import torch
 from jaxtyping import install_import_hook
 from torch import Tensor
 
+import kvref.gpt2
+import kvref.masks
 from kvref.cache import Cache, GrowingCache, Rows, StaticCache
 from kvref.config import SIZES, GPTConfig
 from kvref.errors import CacheFull, ConfigError, ContextOverflow
@@ -187,9 +188,11 @@ def test_a_full_static_cache_refuses_and_stays_as_it_was() -> None:
 
 def test_the_shapes_of_the_model_are_what_its_annotations_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The model once more, imported under the hook that enforces them: prefill, chunk, and one token, in a batch."""
-    shutil.copy(inspect.getfile(GPT), tmp_path / "checked_gpt2.py")
+    for module in (kvref.gpt2, kvref.masks):
+        source = inspect.getsource(module).replace("from kvref.masks", "from checked_masks")
+        (tmp_path / f"checked_{module.__name__.removeprefix('kvref.')}.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
-    with install_import_hook("checked_gpt2", "beartype.beartype"):
+    with install_import_hook(["checked_gpt2", "checked_masks"], "beartype.beartype"):
         checked = import_module("checked_gpt2")
     model, cache = checked.GPT(checked.GPTConfig(**vars(TINY))).double(), None
     model.load_state_dict(tiny().state_dict())
