@@ -1,7 +1,7 @@
-"""GPT-2 (Radford et al., 2019) with a KV cache, for inference. Names are those of published checkpoints.
+"""GPT-2 (Radford et al., 2019) with a KV cache, for inference.
 
 Keys and values of a token depend on it and on those before it, so they never change, and a cache may keep them: see
-`kvref.cache`. Positions and masks are in `kvref.masks`, and the loading of checkpoints is in `kvref.weights`.
+`kvref.cache`. Positions and masks are in `kvref.masks`; checkpoints are loaded in `kvref.weights`.
 """
 
 import torch.nn.functional as F
@@ -14,6 +14,9 @@ from kvref.masks import Mask, PositionsAndMasks
 
 Hidden = Float[Tensor, "batch new n_embd"]
 """A vector for each token of a call."""
+
+Logits = Float[Tensor, "batch new vocab_size"]
+"""Scores of the next token, for each token of a call."""
 
 
 class CausalSelfAttention(nn.Module):
@@ -28,7 +31,7 @@ class CausalSelfAttention(nn.Module):
         self.c_proj = nn.Linear(config.n_embd, config.n_embd)
 
     def forward(self, x: Hidden, mask: Mask | None, cache: Cache, layer: int) -> Hidden:
-        """The cache takes the new keys and values, and gives back all. `mask` is None where a token sees them all."""
+        """The cache takes the new keys and values, and gives back all. Without a mask a token sees all of them."""
         q, k, v = (self.split_heads(part) for part in self.c_attn(x).split(self.widths, dim=-1))
         k, v = (self.repeat_heads(part) for part in cache.append(layer, k, v))
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
@@ -80,7 +83,7 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Embeddings, blocks and the last norm; `GPT.forward` runs them."""
+    """Embeddings, blocks and the last norm; `GPT.look` runs them."""
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
@@ -98,28 +101,26 @@ class GPT(PositionsAndMasks):
         self.transformer = Transformer(config)
 
     def forward(
-        self,
-        tokens: Int[Tensor, "batch new"],
-        cache: Cache | None = None,
-        padding: Padding | None = None,
-        commit: bool = True,
-    ) -> tuple[Float[Tensor, "batch new vocab_size"], Cache]:
-        """Logits of every new token, and the cache: a new one where none is given.
+        self, tokens: Int[Tensor, "batch new"], cache: Cache | None = None, padding: Padding | None = None
+    ) -> tuple[Logits, Cache]:
+        """Logits of every new token, and the cache, which now holds them: a new one where none is given.
 
-        `padding` is how many columns at the left of each row hold no token.
-
-        Raises `ContextOverflow` or `CacheFull` before anything is written.
+        `padding` is how many columns at the left of each row hold no token; it counts in the first call. Raises
+        `ContextOverflow` or `CacheFull` before anything is written.
         """
         cache = GrowingCache() if cache is None else cache
+        padding = cache.padding if cache.length else padding
+        logits = self.look(tokens, cache, padding)
+        cache.commit(tokens.size(1), padding)
+        return logits, cache
+
+    def look(self, tokens: Int[Tensor, "batch new"], cache: Cache, padding: Padding | None) -> Logits:
+        """Logits of new tokens. The cache has their keys and values, but they become past at `cache.commit` alone."""
         past, new = cache.length, tokens.size(1)
         self.require_positions(past, new)
         cache.reserve(new)
-        padding = cache.padding if past else padding  # the cache keeps that of the first tokens
         mask = self.attention_mask(past, new, padding)
         x = self.transformer.wte(tokens) + self.transformer.wpe(self.position_ids(past, new, padding))
         for layer, block in enumerate(self.transformer.h):
             x = block(x, mask, cache, layer)
-        logits = F.linear(self.transformer.ln_f(x), self.transformer.wte.weight)  # the embedding is the output matrix
-        if commit:  # else the call was a look, and the next one writes over what it wrote
-            cache.commit(new, padding)
-        return logits, cache
+        return F.linear(self.transformer.ln_f(x), self.transformer.wte.weight)  # the embedding is the output matrix

@@ -74,7 +74,7 @@ class GrowingDecoder:
 
     def peek(self, cache: Cache, tokens: Tokens) -> Logits:
         """One pass over new tokens that the cache does not keep."""
-        return self.model(tokens, cache, commit=False)[0]
+        return self.model.look(tokens, cache, cache.padding)
 
     def length(self, cache: Cache) -> int:
         """Tokens in the longest row of the cache."""

@@ -125,11 +125,11 @@ def test_shared_heads_are_the_same_model_as_repeated_ones() -> None:
         assert copied(tokens)[1].bytes == 2 * model(tokens)[1].bytes
 
 
-def test_without_commit_the_cache_stays_as_it_was() -> None:
+def test_a_look_leaves_the_cache_as_it_was() -> None:
     cache, tokens = GrowingCache(), torch.tensor([[1, 2]])
     with torch.no_grad():
         kept, _ = tiny()(tokens, cache)
-        looked, _ = tiny()(tokens, cache, commit=False)
+        looked = tiny().look(tokens, cache, cache.padding)
         again, _ = tiny()(tokens, cache)
     assert looked.equal(again)
     assert not looked.equal(kept)
