@@ -66,7 +66,7 @@ def check(
         typer.Argument(
             help="reference[:growing|:static], bug:NAME, hf-config:TYPE (a model of transformers, tiny and random), "
             "hf:CHECKPOINT (a directory or hub name), litgpt:CONFIG, mlx-lm:TYPE, keras-hub:NAME, "
-            "transformer-lens:TYPE or x-transformers:OPTIONS (other packages, tiny and random), "
+            "onnxruntime-genai:TYPE, transformer-lens:TYPE or x-transformers:OPTIONS (other packages, tiny), "
             "package.module:factory or path/file.py:factory. "
             "Without it, the reference is checked and every bug has to be caught.",
             show_default=False,

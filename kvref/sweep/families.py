@@ -51,7 +51,10 @@ def of_package(package: str) -> Family:
 
 FAMILIES = {
     "transformers": Family("every causal language model of transformers, tiny", transformers, TRANSFORMERS),
-    **{name: of_package(name) for name in ("x-transformers", "litgpt", "mlx-lm", "transformer-lens", "keras-hub")},
+    **{
+        name: of_package(name)
+        for name in ("x-transformers", "litgpt", "mlx-lm", "transformer-lens", "keras-hub", "onnxruntime-genai")
+    },
 }
 """Families by name."""
 

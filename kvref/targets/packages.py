@@ -18,6 +18,7 @@ PACKAGES: Mapping[str, str] = {
     "mlx-lm": "mlx_lm",
     "transformer-lens": "transformer_lens",
     "keras-hub": "keras_hub",
+    "onnxruntime-genai": "onnxruntime_genai",
 }
 """What a target begins with, which is also the extra to install, and the module of this package that knows it."""
 
