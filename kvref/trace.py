@@ -244,6 +244,16 @@ class Ledger:
 
         return count
 
+    def visits(self) -> list[int]:
+        """How often each layer is run for a token: what an uncached pass over one more token adds."""
+        passes = list[Counter[int]]()
+        for length in range(1, min(2, self.decoder.block_size) + 1):
+            with Ledger(self.decoder) as ledger, self.aside():
+                self.decoder.full(as_tensor([(0,) * length], self.decoder))
+            passes.append(ledger.forwarded)
+        before, after = [Counter[int](), *passes][-2:]
+        return [after[layer] - before[layer] for layer in range(len(self.decoder.layers()))]
+
     @contextmanager
     def aside(self) -> Generator[None]:
         """Leave out what is run in here, such as the oracle's own passes."""

@@ -100,7 +100,8 @@ def test_queries_are_not_stored(decoder: Decoder, schedule: Schedule) -> None:
 def test_every_token_passes_every_layer_once(decoder: Decoder, schedule: Schedule) -> None:
     """N tokens cost N token passes in every layer, however they are cut, and whatever is done in between.
 
-    A cache that is right and runs the prefix again all the same is no cache. Redundant on the catalogue, it stays since
+    A cache that is right and runs the prefix again all the same is no cache. A layer that the model runs twice for each
+    token, without a cache too, counts twice. Redundant on the catalogue, it stays since
     it counts at every step of any schedule, so that the first call that runs too much is named.
     """
     given = 0

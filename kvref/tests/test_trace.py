@@ -6,16 +6,22 @@ import pytest
 import torch
 
 from kvref.answers import DecoderRaised
+from kvref.cache import Cache
 from kvref.decoder import Decoder
 from kvref.errors import TargetError
 from kvref.finding import LawBroken, expect_keys_values, expect_logits
+from kvref.gpt2 import GPT
+from kvref.law import laws
 from kvref.lens import NATIVE, SAME_BITS, differs, gaps
 from kvref.locate import locate
 from kvref.operations import Crop, Extend, Fork, Overflow, Reorder, Reset, Start
 from kvref.schedule import Schedule
+from kvref.search import Effort, Status, search
+from kvref.targets import OneDecoder
 from kvref.targets.reference import GrowingDecoder
-from kvref.tests.helpers import tiny
+from kvref.tests.helpers import BENCH, TINY, tiny
 from kvref.trace import Ledger, Uncached, play, run
+from kvref.weights import loud
 
 SCHEDULE = Schedule(
     (
@@ -52,6 +58,39 @@ def test_the_ledger_leaves_out_what_is_run_aside(decoder: Decoder) -> None:
             decoder.full(tokens)
     decoder.full(tokens)
     assert dict(ledger.forwarded) == {0: 6, 1: 6}
+
+
+class Looped(GPT):
+    """Runs its second layer twice for each token, by design: the second time with a place of its own in the cache."""
+
+    def look(self, tokens: torch.Tensor, cache: Cache, padding: Any) -> torch.Tensor:
+        past, new = cache.length, tokens.size(1)
+        mask = self.attention_mask(past, new, padding)
+        x = self.transformer.wte(tokens) + self.transformer.wpe(self.position_ids(past, new, padding))
+        for place, layer in enumerate((0, 1, 1)):
+            x = self.transformer.h[layer](x, mask, cache, place)
+        return x @ self.transformer.wte.weight.T
+
+
+class RunsItsPastAgain(GrowingDecoder):
+    """Throws what it has run before away, and runs it again."""
+
+    def step(self, cache: Any, tokens: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        super().step(cache, tokens)
+        cache.crop(cache.length - tokens.size(1))
+        return super().step(cache, tokens)
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"), [(GrowingDecoder, Status.HELD), (RunsItsPastAgain, Status.BROKEN)], ids=["right", "wrong"]
+)
+def test_layers_that_are_run_twice_for_each_token_are_counted_so(kind: type[GrowingDecoder], status: Status) -> None:
+    model = loud(TINY, kind=Looped)
+    target = OneDecoder("looped", "looped", Decoder(kind(model), "looped"), BENCH)
+    outcome = search(laws()["every-token-passes-every-layer-once"], target, Effort(examples=20, shrink=False))
+    assert outcome.status is status
+    if outcome.finding:
+        assert "takes [4, 8] token passes, but the layers saw [8, 16]" in str(outcome.reason)
 
 
 def test_the_oracle_agrees_with_every_step_of_a_healthy_decoder(decoder: Decoder) -> None:
