@@ -12,12 +12,15 @@ from kvref.protocol import Implementation
 class Capability(StrEnum):
     """What a decoder may offer beyond `Implementation`: a method of this name, in the form that `Decoder` shows.
 
-    Two are no methods, and are offered unless refused. `batch`: several rows at once, unless `max_batch` is 1.
-    `atomic`: a pass that raises leaves the cache as it was. And what `generates_only` has no step to test.
+    Three are no methods, and are offered unless refused. `batch`: several rows at once, unless `max_batch` is 1.
+    `atomic`: a pass that raises leaves the cache as it was. `lossless`: keys and values are kept as they are;
+    what rounds them, as a quantised cache does, is compared with itself alone. And what `generates_only` has no step to
+    test.
     """
 
     BATCH = "batch"
     ATOMIC = "atomic"
+    LOSSLESS = "lossless"
     GENERATES_ONLY = "generates_only"
 
     LENGTH = "length"
@@ -88,6 +91,8 @@ def offers(implementation: Implementation, capability: Capability) -> bool:
     own = attribute(implementation, capability)
     if capability is Capability.GENERATES_ONLY:
         return own is True
+    if capability is Capability.LOSSLESS:
+        return True
     if capability is Capability.ATOMIC:
         return attribute(implementation, Capability.GENERATES_ONLY) is not True
     if capability in BUILT_OF and not callable(own):

@@ -15,8 +15,9 @@ Cache = Annotated[
     str | None,
     typer.Option(
         help="growing or static, for the reference and models derived from it; else both. For models of "
-        "transformers dynamic, recorded (it can leave a window), claimed (cropped as it says it can be) and "
-        "static, with commas; else what it says fits. Other packages have kinds of their own."
+        "transformers dynamic, recorded (it can leave a window), claimed (cropped as it says it can be), "
+        "static, and the quantised fp8, quanto and hqq, with commas; else what it says fits. "
+        "Other packages have kinds of their own."
     ),
 ]
 Attention = Annotated[

@@ -117,6 +117,31 @@ def alone(schedule: Schedule, row: int) -> Schedule:
     return Schedule(tuple(ops))
 
 
+def in_that_order(schedule: Schedule, end: int) -> Schedule:
+    """The operations on one cache up to step `end`, without its reorders, on rows that have the last order at once."""
+    order = list(range(len(schedule.contents[end][0].rows)))
+    ops: list[Op] = []
+    for op in reversed(schedule.ops[: end + 1]):
+        match op:
+            case Reorder(rows):
+                order = [rows[row] for row in order]
+            case Start():
+                ops.append(replace(op, rows=len(order)))
+            case Extend(tokens):
+                ops.append(replace(op, tokens=tuple(tokens[row] for row in order)))
+            case Prefill(tokens, padding):
+                kept = tuple(tokens[row] for row in order)
+                wider = max(map(len, tokens)) - max(map(len, kept))
+                ops.append(replace(op, tokens=kept, padding=padding + wider))
+            case CropRows(lengths):
+                ops.append(replace(op, lengths=tuple(lengths[row] for row in order)))
+            case Crop() | Reset():
+                ops.append(op)
+            case _:
+                raise ScheduleError(f"rows have no order of their own in a schedule with the step: {op}")
+    return Schedule(tuple(reversed(ops)))
+
+
 def requests(schedule: Schedule) -> list[tuple[int, Schedule]]:
     """Cut a schedule of one cache at its resets.
 

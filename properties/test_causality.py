@@ -32,7 +32,7 @@ def test_later_tokens_change_nothing_earlier(decoder: Decoder, schedule: Schedul
 
 @law(
     given=schedules(),
-    needs=(Capability.KEYS_VALUES,),
+    needs=(Capability.KEYS_VALUES, Capability.LOSSLESS),
     must_see=("rows stay while tokens are appended", "rows of one pass over all tokens"),
 )
 def test_past_keys_and_values_never_change(decoder: Decoder, schedule: Schedule) -> None:

@@ -15,7 +15,11 @@ APART = {Capability.POISON, Capability.LAYERS, Capability.ATOMIC}
 """Capabilities that no operation on a healthy cache needs: one that dies has a law of its own."""
 
 
-@law(given=schedules(), must_see=("a prefill", "one token onto a past", "several tokens onto a past"))
+@law(
+    given=schedules(),
+    needs=(Capability.LOSSLESS,),
+    must_see=("a prefill", "one token onto a past", "several tokens onto a past"),
+)
 def test_cached_logits_equal_uncached_logits(decoder: Decoder, schedule: Schedule) -> None:
     """Every row of logits that a cache gives is the row that one uncached pass over the same tokens gives.
 
@@ -35,6 +39,7 @@ def test_cached_logits_equal_uncached_logits(decoder: Decoder, schedule: Schedul
 
 @law(
     given=rechunked(),
+    needs=(Capability.LOSSLESS,),
     must_see=("two different splits", "the same size at two offsets", "several tokens onto a past"),
     builds_on=(EQUALITY,),
 )
@@ -68,6 +73,7 @@ def test_any_chunking_gives_the_same_logits_and_rows(decoder: Decoder, schedule:
 
 @law(
     given=schedules(*EVERY),
+    needs=(Capability.LOSSLESS,),
     needs_one_of=tuple(sorted(frozenset[Capability]().union(*OFFERED_BY.values()) - APART)),
     must_see=("tokens after another operation",),
     builds_on=(EQUALITY,),

@@ -23,7 +23,11 @@ SAMPLERS: dict[str, Callable[[], Sampler]] = {
 }
 
 
-@law(given=prompts(NEW), must_see=tuple(SAMPLERS))
+@law(
+    given=prompts(NEW),
+    needs=(Capability.LOSSLESS,),
+    must_see=tuple(SAMPLERS),
+)
 def test_naive_and_cached_generation_give_the_same_tokens(decoder: Decoder, schedule: Schedule) -> None:
     """With one sampler and one seed, generation with a cache gives the tokens that it gives without.
 
@@ -43,7 +47,7 @@ def test_naive_and_cached_generation_give_the_same_tokens(decoder: Decoder, sche
 
 @law(
     given=prompts(DRAFTED),
-    needs=(Capability.SPECULATE, Capability.BATCH),
+    needs=(Capability.SPECULATE, Capability.BATCH, Capability.LOSSLESS),
     must_see=("drafts accepted in part", "rows that accept different numbers of tokens"),
 )
 def test_speculation_gives_the_greedy_tokens_and_runs_what_it_drafts(decoder: Decoder, schedule: Schedule) -> None:
@@ -81,6 +85,7 @@ def test_speculation_gives_the_greedy_tokens_and_runs_what_it_drafts(decoder: De
 
 @law(
     given=conversations(REPLY),
+    needs=(Capability.LOSSLESS,),
     must_see=("a first turn", "a turn after a reply"),
     builds_on=(EQUALITY,),
 )

@@ -15,7 +15,7 @@ from kvref.trace import Layers, Step, Uncached, first_rows, play
 
 @law(
     given=schedules(Crop),
-    needs=(Capability.CROP,),
+    needs=(Capability.CROP, Capability.LOSSLESS),
     must_see=("a crop to a part", "a crop to nothing", "a crop that keeps all", "tokens after a crop"),
     builds_on=(EQUALITY,),
 )
@@ -46,7 +46,7 @@ def test_crop_equals_never_having_appended(decoder: Decoder, schedule: Schedule)
 
 @law(
     given=schedules(Fork, Crop, Prefill, CropRows),
-    needs=(Capability.FORK,),
+    needs=(Capability.FORK, Capability.LOSSLESS),
     must_see=("tokens beside another cache with tokens", "both branches of a fork go on"),
     builds_on=(EQUALITY,),
 )
@@ -66,6 +66,7 @@ def test_a_fork_and_its_origin_never_meet(decoder: Decoder, schedule: Schedule) 
 
 @law(
     given=schedules(Start, Reset),
+    needs=(Capability.LOSSLESS,),
     must_see=("tokens beside another cache with tokens",),
     builds_on=(EQUALITY,),
 )
@@ -130,7 +131,7 @@ def test_the_same_schedule_gives_the_same_bits(decoder: Decoder, schedule: Sched
 
 @law(
     given=schedules(Restore, Crop, Prefill, CropRows),
-    needs=(Capability.SAVE,),
+    needs=(Capability.SAVE, Capability.LOSSLESS),
     must_see=("tokens after a restore",),
     builds_on=(EQUALITY,),
 )
@@ -146,7 +147,7 @@ def test_a_restored_cache_goes_on_as_the_saved_one(decoder: Decoder, schedule: S
 
 @law(
     given=schedules(Abort, Crop, Prefill),
-    needs=(Capability.LAYERS, Capability.ATOMIC),
+    needs=(Capability.LAYERS, Capability.ATOMIC, Capability.LOSSLESS),
     must_see=("a pass that dies onto an empty cache", "a pass that dies onto a past", "tokens after it"),
     builds_on=(EQUALITY,),
 )
@@ -164,7 +165,7 @@ def test_a_pass_that_dies_leaves_the_cache_as_it_was(decoder: Decoder, schedule:
 
 @law(
     given=schedules(Peek, Crop, Prefill),
-    needs=(Capability.PEEK,),
+    needs=(Capability.PEEK, Capability.LOSSLESS),
     must_see=("one token looked at", "several tokens looked at", "tokens after a look"),
     builds_on=(EQUALITY,),
 )

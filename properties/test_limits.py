@@ -13,7 +13,7 @@ from kvref.trace import Uncached, play
 
 @law(
     given=overflows(),
-    needs=(Capability.ATOMIC,),
+    needs=(Capability.ATOMIC, Capability.LOSSLESS),
     must_see=("tokens refused by a full cache", "tokens refused while some would fit"),
     builds_on=(EQUALITY,),
 )

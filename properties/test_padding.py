@@ -19,7 +19,7 @@ NO_END = -1
 
 @law(
     given=schedules(Prefill, Reorder, CropRows, Crop, Peek, Reset),
-    needs=(Capability.PREFILL,),
+    needs=(Capability.PREFILL, Capability.LOSSLESS),
     must_see=(
         "a padded prefill",
         "one token onto a padded past",
@@ -70,7 +70,7 @@ def test_padding_of_another_token_gives_the_same_bits(decoder: Decoder, schedule
 
 @law(
     given=ragged_prompts(NEW),
-    needs=(Capability.GENERATE_BATCH, Capability.BATCH),
+    needs=(Capability.GENERATE_BATCH, Capability.BATCH, Capability.LOSSLESS),
     must_see=("rows that end at different steps", "prompts of different lengths"),
     generation=True,
 )

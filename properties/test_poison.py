@@ -12,7 +12,7 @@ from kvref.trace import Uncached, play
 
 @law(
     given=schedules(Poison, Crop, Reorder, Reset, Prefill, CropRows, Refill),
-    needs=(Capability.POISON,),
+    needs=(Capability.POISON, Capability.LOSSLESS),
     must_see=("one token after poison", "several tokens after poison"),
 )
 def test_free_slots_do_not_matter(decoder: Decoder, schedule: Schedule) -> None:

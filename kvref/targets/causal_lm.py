@@ -22,10 +22,13 @@ from kvref.targets.padding import padding_changes
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-CacheKind = Literal["dynamic", "recorded", "claimed", "static"]
+CacheKind = Literal["dynamic", "recorded", "claimed", "static", "fp8", "quanto", "hqq"]
 """Kinds of cache. A recorded one is dynamic, and keeps what leaves a window until the next pass, so that the last one
 can be taken back, as assisted generation does. A claimed one is recorded, and cropped whenever it says that it can be:
-the others are asked for no more than what is documented."""
+the others are asked for no more than what is documented. The last three are quantised, and named by what does it."""
+
+QUANTISED = ("fp8", "quanto", "hqq")
+"""Kinds of cache that keep keys and values rounded."""
 
 CACHES = ("cache", "past_key_values", "cache_params", "state", "mems", "past_buckets_states")
 """What a model may call its cache, the newest name first. Its argument and the field of its output are named alike."""
@@ -129,7 +132,11 @@ class CausalLM:
         if self.name not in CACHES[:3]:
             none = f"its {self.name} are no cache of transformers' own kinds"
             return why | dict.fromkeys(("prefill", "crop", "fork", "reorder", "reset", "keys_values"), none)
-        if len(blocks(self.model)) != self.n_layer:
+        if self.kind in QUANTISED:
+            rounded = "a quantised cache rounds them"
+            why |= dict.fromkeys(("lossless", "keys_values"), rounded)
+            why["generate_batch"] = "generation without a cache, which it is compared with, rounds nothing"
+        if len(self.blocks) != self.n_layer:
             why["layers"] = f"no list of its {self.n_layer} layers was found"
         if any(type(layer).__name__ != "DynamicLayer" for layer in self.layer_caches()):
             why["keys_values"] = "not all of its layers keep the keys and values of every token"
@@ -226,7 +233,29 @@ class CausalLM:
 
     def layers(self) -> list[nn.Module]:
         """The blocks of the model."""
-        return blocks(self.model)
+        return self.blocks
+
+    @cached_property
+    def blocks(self) -> list[nn.Module]:
+        """Its blocks, and not those of an encoder of images beside them, which text does not pass."""
+        found = lists_of_blocks(self.model)
+        return found[0] if len(found) == 1 else next((blocks for blocks in found if self.passes(blocks[0])), found[0])
+
+    def passes(self, block: nn.Module) -> bool:
+        """Whether text passes a block; no, where the model raises, which laws will show."""
+        passed: list[bool] = []
+
+        def note(*_: object) -> None:
+            passed.append(True)
+
+        hook = block.register_forward_pre_hook(note)
+        try:
+            self.full(torch.zeros(1, 1, dtype=torch.long, device=self.device))
+        except Exception:
+            return False
+        finally:
+            hook.remove()
+        return bool(passed)
 
     def crop(self, cache: Filled, length: int) -> Filled:
         """Keep the first tokens, where all rows have as many and the cache says that it can go back."""
@@ -253,7 +282,12 @@ class CausalLM:
 
     def shorten(self, held: Any, removed: int) -> None:
         """Take so many columns off the end of what is held."""
-        held.crop(-removed)
+        try:
+            held.crop(-removed)
+        except RuntimeError as error:
+            if "activate_past_recording" not in str(error):
+                raise
+            raise NotImplementedError("one of its layers can be cropped in a recorded cache alone") from error
 
     def fork(self, cache: Filled) -> Filled:
         """Copy the cache, as transformers' own examples for shared prefixes do."""
@@ -275,8 +309,10 @@ class CausalLM:
 
     def empty(self, slots: int) -> Any:
         """An empty cache; None where the model makes it."""
-        from transformers import DynamicCache, StaticCache
+        from transformers import DynamicCache, QuantizedCache, StaticCache
 
+        if self.kind in QUANTISED:
+            return QuantizedCache(self.kind, self.model.config)
         if self.preallocates:
             return StaticCache(config=self.model.config, max_cache_len=slots)
         if self.records:
@@ -305,7 +341,8 @@ class CausalLM:
         return told
 
 
-def blocks(model: nn.Module) -> list[nn.Module]:
-    """The layers of a model: the longest list of modules in it, and the outermost of those."""
+def lists_of_blocks(model: nn.Module) -> list[list[nn.Module]]:
+    """What the layers of a model may be: its longest lists of modules, the outermost first; there is always one."""
     lists = [list(module) for module in model.modules() if isinstance(module, nn.ModuleList)]
-    return max(lists, key=len, default=list[nn.Module]())
+    longest = max(map(len, lists), default=0)
+    return [each for each in lists if len(each) == longest] or [[]]

@@ -15,7 +15,7 @@ from kvref.targets.causal_lm import CacheKind, CausalLM
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-CACHES: tuple[CacheKind, ...] = ("dynamic", "recorded", "claimed", "static")
+CACHES: tuple[CacheKind, ...] = ("dynamic", "recorded", "claimed", "static", "fp8", "quanto", "hqq")
 ATTENTIONS = ("eager", "sdpa")
 LONGEST = 128
 """Tokens of the longest sequence to test: a context may be a thousand times that, and a cache as large."""
@@ -110,6 +110,7 @@ def made(model: Any, kind: CacheKind) -> CausalLM:
     """A model with a kind of cache, for short sequences, and with what it cannot be asked."""
     implementation = CausalLM(model, kind)
     implementation.block_size = min(implementation.block_size, LONGEST)
+    implementation.start(1, None)  # raises now where the kind does not fit
     if why := implementation.padding_refused():
         implementation.refuses |= {"prefill": why, "generate_batch": why}
     return implementation

@@ -130,7 +130,7 @@ def make(asked: str, kind: str, device: torch.device, dtype: torch.dtype) -> Gen
         return GenAI(package, package.Model(exported(source, Path(folder))), source)
 
 
-def exported(source: "PreTrainedModel", folder: Path) -> str:
+def exported(source: Any, folder: Path) -> str:
     """Export a model by way of files; returns the folder that ONNX Runtime loads."""
     builder = imported("onnxruntime_genai.models.builder", "onnxruntime-genai")
     given, made, cache = (str(folder / name) for name in ("source", "made", "cache"))
@@ -156,10 +156,11 @@ def tiny(model_type: str) -> "PreTrainedModel":
     from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
     configs: Any = CONFIG_MAPPING
+    classes: Any = AutoModelForCausalLM
     config: Any = tiny_config(configs[model_type])
     for name, value in SIZES.items():
         setattr(config, name, value)
-    model: Any = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    model: Any = classes.from_config(config, attn_implementation="eager")
     redraw(model, 0)
     return model.eval().requires_grad_(False)
 

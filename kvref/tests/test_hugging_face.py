@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -325,7 +326,12 @@ def test_a_checkpoint_is_checked_as_it_is(tmp_path: Path) -> None:
     [
         ("hf-config:lama", None, None, "no causal language model to 'lama'; did you mean llama?"),
         ("hf-config:", None, None, "no causal language model to ''"),
-        ("hf-config:gpt2", "growing", None, "no 'growing' cache; give dynamic, recorded, claimed, static"),
+        (
+            "hf-config:gpt2",
+            "growing",
+            None,
+            "no 'growing' cache; give dynamic, recorded, claimed, static, fp8, quanto, hqq",
+        ),
         ("hf-config:gpt2", "dynamic,", None, "no '' cache"),
         ("hf-config:gpt2", None, "flash", "no 'flash' attention; give eager, sdpa"),
         ("hf-config:bert", None, "sdpa,sdpa2", "no 'sdpa2' attention"),
@@ -350,3 +356,22 @@ def test_what_cannot_be_meant_says_what_to_do(
 def test_a_folder_that_holds_no_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TargetError, match="transformers cannot load"):
         resolve(f"hf:{tmp_path}", BENCH)
+
+
+LAYER_OF = {"git": "GitLayer", "got_ocr2": "Qwen2DecoderLayer"}
+"""What models that see images too have for text."""
+
+
+@pytest.mark.parametrize("model_type", LAYER_OF)
+def test_layers_are_those_that_text_passes(model_type: str) -> None:
+    implementation = CausalLM(tiny_model(model_type))
+    assert [type(layer).__name__ for layer in implementation.layers()] == [LAYER_OF[model_type]] * 4
+    assert tried("every-token-passes-every-layer-once", f"hf-config:{model_type}", "dynamic").status is Status.HELD
+
+
+def test_a_layer_that_has_to_record_before_it_is_cropped_refuses() -> None:
+    def crop(_: int) -> None:
+        raise RuntimeError("Call `activate_past_recording` before `crop`")
+
+    with pytest.raises(NotImplementedError, match="can be cropped in a recorded cache alone"):
+        CausalLM(tiny_model("gpt2")).shorten(SimpleNamespace(crop=crop), 1)

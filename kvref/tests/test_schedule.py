@@ -25,7 +25,7 @@ from kvref.operations import (
     Restore,
     Start,
 )
-from kvref.schedule import Schedule, alone, requests
+from kvref.schedule import Schedule, alone, in_that_order, requests
 from kvref.strategies import (
     DRAWN,
     EVERY,
@@ -198,6 +198,20 @@ def test_a_row_alone_has_the_same_steps() -> None:
     assert alone(schedule, 1) == Schedule((Start(1), Extend(((2,),)), Crop(0), Extend(((4,),))))
     with pytest.raises(ScheduleError, match="no fixed place"):
         alone(EXAMPLE, 0)
+
+
+def test_rows_have_the_last_order_from_the_start() -> None:
+    tokens = ((1,), (2, 3), (4, 5, 6))
+    ops = (Start(3), Prefill(tokens, 1, 9), Reorder((1, 0, 1)), Crop(1), Reorder((2, 1)), Extend(((7,), (8,))))
+    schedule = Schedule(ops)
+    assert in_that_order(schedule, 1) == Schedule(ops[:2])
+    assert in_that_order(schedule, 5) == Schedule(
+        (Start(2), Prefill(((2, 3), (1,)), 2, 9), Crop(1), Extend(((7,), (8,))))
+    )
+    cropped = Schedule((Start(2), Extend(((1,), (2,))), CropRows((0, 1)), Reorder((1, 1))))
+    assert in_that_order(cropped, 3) == Schedule((Start(2), Extend(((2,), (2,))), CropRows((1, 1))))
+    with pytest.raises(ScheduleError, match="no order of their own"):
+        in_that_order(Schedule((Start(2), Fork())), 1)
 
 
 def test_requests_are_cut_at_resets() -> None:

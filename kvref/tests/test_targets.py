@@ -267,13 +267,13 @@ def test_a_module_that_returns_its_cache_is_a_decoder(mine: Path) -> None:
 
 def test_a_module_offers_no_more_than_it_shows(mine: Path) -> None:
     (target,) = resolve(f"{mine}:module", BENCH)
-    assert target.capabilities() == {Capability.BATCH, Capability.ATOMIC}
+    assert target.capabilities() == {Capability.BATCH, Capability.ATOMIC, Capability.LOSSLESS}
     assert outcome(mine, "module", "crop-equals-never-having-appended") is Status.SKIPPED
 
 
 def test_an_object_with_the_methods_is_a_decoder(mine: Path) -> None:
     (target,) = resolve(f"{mine}:Duck", BENCH)
-    assert target.capabilities() == {Capability.BATCH, Capability.ATOMIC, Capability.LENGTH}
+    assert target.capabilities() == {Capability.BATCH, Capability.ATOMIC, Capability.LOSSLESS, Capability.LENGTH}
     assert outcome(mine, "Duck") is Status.HELD
     assert outcome(mine, "Duck", "lengths-equal-the-tokens-given") is Status.HELD
 

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from kvref.measure.planted.listed import plant
 from kvref.protocol import Logits, Tokens
-from kvref.targets.causal_lm import CausalLM, Filled, blocks
+from kvref.targets.causal_lm import CausalLM, Filled, lists_of_blocks
 
 
 class Crops(CausalLM):
@@ -212,7 +212,7 @@ class RunsAllAgain(CausalLM):
 
 def projections(model: Any) -> list[nn.Module]:
     """What each layer puts the heads together with."""
-    return [block.get_submodule(PROJECTIONS[model.config.model_type]) for block in blocks(model)]
+    return [block.get_submodule(PROJECTIONS[model.config.model_type]) for block in lists_of_blocks(model)[0]]
 
 
 PROJECTIONS = {"gpt2": "attn.c_proj", "llama": "self_attn.o_proj"}

@@ -1,0 +1,95 @@
+"""A cache that rounds what it keeps is asked for no uncached logits, and compared with itself alone."""
+
+from typing import Any, ClassVar
+
+import pytest
+import torch
+
+from kvref.cache import GrowingCache, Padding
+from kvref.capability import Capability
+from kvref.decoder import Decoder
+from kvref.errors import TargetError
+from kvref.law import laws
+from kvref.search import Effort, Outcome, Status, search
+from kvref.targets import OneDecoder
+from kvref.targets.reference import GrowingDecoder
+from kvref.targets.resolve import resolve
+from kvref.tests.helpers import BENCH, TINY
+from kvref.weights import loud
+
+EQUAL = "cached-logits-equal-uncached-logits"
+REORDER = "reorder-equals-having-had-that-order-from-the-start"
+ALONE = "a-row-alone-equals-the-row-in-a-batch"
+
+
+class Rounded(GrowingCache):
+    """Keeps keys and values in eight bits."""
+
+    def commit(self, new: int, padding: Padding | None = None) -> None:
+        super().commit(new, padding)
+        self.layers = {layer: (self.rounded(k), self.rounded(v)) for layer, (k, v) in self.layers.items()}
+
+    def rounded(self, kept: torch.Tensor) -> torch.Tensor:
+        scale = self.largest(kept) / 127
+        return (kept / scale).round() * scale
+
+    def largest(self, kept: torch.Tensor) -> torch.Tensor:
+        return kept.abs().amax(dim=-1, keepdim=True)
+
+
+class OneScale(Rounded):
+    """One scale for all rows, so that what a row keeps depends on its neighbours."""
+
+    def largest(self, kept: torch.Tensor) -> torch.Tensor:
+        return kept.abs().amax()
+
+
+class ReordersKeys(Rounded):
+    """Reorders keys, and leaves the values."""
+
+    def reorder(self, rows: Any) -> None:
+        values = [kept for _, kept in self.layers.values()]
+        super().reorder(rows)
+        for layer, (keys, kept) in list(self.layers.items()):
+            self.layers[layer] = keys, (values[layer] if len(values[layer]) == len(kept) else kept)
+
+
+class Lossy(GrowingDecoder):
+    """The reference, which says that its cache is lossy."""
+
+    refuses: ClassVar = {"lossless": "it keeps eight bits"}
+
+
+def tried(cache: type[Rounded], law: str, lossy: bool = True) -> Outcome:
+    implementation = (Lossy if lossy else GrowingDecoder)(loud(TINY, dtype=torch.float64))
+    implementation.cache_class = cache
+    target = OneDecoder("mine", "mine", Decoder(implementation, "mine"), BENCH)
+    return search(laws()[law], target, Effort(examples=20, shrink=False))
+
+
+def test_a_lossy_cache_is_compared_with_itself_alone() -> None:
+    assert tried(Rounded, EQUAL, lossy=False).status is Status.BROKEN
+    outcome = tried(Rounded, EQUAL)
+    assert outcome.status is Status.SKIPPED
+    assert outcome.reason == "the target offers no lossless (it keeps eight bits)"
+    statuses = {name: tried(Rounded, name).status for name in laws()}
+    assert set(statuses.values()) == {Status.HELD, Status.SKIPPED}
+    asked = [REORDER, ALONE, "a-second-request-equals-a-fresh-cache", "the-same-schedule-gives-the-same-bits"]
+    assert {statuses[name] for name in asked} == {Status.HELD}
+
+
+@pytest.mark.parametrize(("cache", "law"), [(ReordersKeys, REORDER), (OneScale, ALONE)])
+def test_a_fault_of_a_lossy_cache_is_found(cache: type[Rounded], law: str) -> None:
+    assert tried(cache, law).status is Status.BROKEN
+
+
+def test_quantised_caches_of_transformers_are_lossy() -> None:
+    (target,) = resolve("hf-config:gpt2", BENCH, "fp8")
+    assert target.name == "hf-config:gpt2 (fp8 cache, sdpa attention)"
+    assert target.refusals()[Capability.LOSSLESS] == "a quantised cache rounds them"
+    effort = Effort(examples=20, shrink=False)
+    assert search(laws()["a-second-request-equals-a-fresh-cache"], target, effort).status is Status.HELD
+    # One scale serves a whole batch, padding and all.
+    assert search(laws()["padding-of-another-token-gives-the-same-bits"], target, effort).status is Status.BROKEN
+    with pytest.raises(TargetError, match="only supported for models with only full attention layers"):
+        resolve("hf-config:mistral", BENCH, "fp8")
