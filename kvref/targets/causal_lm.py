@@ -155,6 +155,11 @@ class CausalLM:
             (layer.sliding_window for layer in self.layer_caches() if hasattr(layer, "sliding_window")), default=None
         )
 
+    @cached_property
+    def has_states(self) -> bool:
+        """Whether a layer keeps a state of the last tokens, as convolutions do, and not keys of its own for each."""
+        return any(hasattr(layer, "conv_states") for layer in self.layer_caches())
+
     def padding_refused(self) -> str:
         """Why padding cannot be asked of the model; nothing where an uncached pass over it is that over the tokens.
 
@@ -228,7 +233,9 @@ class CausalLM:
 
     def keys_values(self, cache: Filled, layer: int) -> tuple[Tensor, Tensor]:
         """What a layer keeps of all that has passed; a layer with a window keeps less, and so refuses."""
-        held = cache.held.layers[layer]
+        held = getattr(cache.held, "self_attention_cache", cache.held).layers[layer]
+        if held.keys is None:
+            raise NotImplementedError(f"layer {layer} was passed over")
         return held.keys[:, :, : cache.width], held.values[:, :, : cache.width]
 
     def layers(self) -> list[nn.Module]:
@@ -271,23 +278,19 @@ class CausalLM:
         if not removed:
             return cache
         beyond = self.window is not None and cache.width >= self.window and not self.preallocates
-        if beyond and self.kind != "claimed":
+        if (beyond or self.has_states) and self.kind != "claimed":
+            where = "beyond a window" if beyond else "where a layer keeps a state of the last tokens"
             # The first is documented; of the second it says nothing, and leaves too few keys.
             if not self.records:
-                raise NotImplementedError("beyond a window only a recorded cache can be cropped")
+                raise NotImplementedError(f"{where} only a recorded cache can be cropped")
             if removed > cache.last:
-                raise NotImplementedError("beyond a window a recorded cache takes back its last pass, and no more")
+                raise NotImplementedError(f"{where} a recorded cache takes back its last pass, and no more")
         self.shorten(cache.held, removed)
         return replace(cache, tokens=cache.tokens[:, :columns], padding=padding, last=0)
 
     def shorten(self, held: Any, removed: int) -> None:
         """Take so many columns off the end of what is held."""
-        try:
-            held.crop(-removed)
-        except RuntimeError as error:
-            if "activate_past_recording" not in str(error):
-                raise
-            raise NotImplementedError("one of its layers can be cropped in a recorded cache alone") from error
+        held.crop(-removed)
 
     def fork(self, cache: Filled) -> Filled:
         """Copy the cache, as transformers' own examples for shared prefixes do."""

@@ -78,8 +78,8 @@ def from_checkpoint(name: str, called: str, bench: Bench, caches: str | None, at
 def targets(make: Make, called: str, bench: Bench, caches: str | None, attentions: str | None) -> list[Target]:
     """One target for each kind of cache and of attention.
 
-    Where none is named, it is the attention that transformers prefers, the dynamic cache, the recorded one where the
-    model has windows, and the static one where its class says that it fits.
+    Where none is named, it is the attention that transformers prefers, the dynamic cache, the recorded one where a
+    layer keeps no more than the last tokens, and the static one where its class says that it fits.
     """
     if len(bench.dtypes) > 1:
         raise TargetError(f"{called} is one decoder; give one --dtype, or none for the dtype that it has")
@@ -128,4 +128,8 @@ def chosen(names: str | None, known: Sequence[str], what: str) -> list[str]:
 def caches_of(model: Any) -> list[CacheKind]:
     """The kinds of cache that fit a model by what it says of itself."""
     plain = CausalLM(model)
-    return ["dynamic", *(["recorded"] if plain.window else []), *(["static"] if plain.declares_static else [])]
+    return [
+        "dynamic",
+        *(["recorded"] if plain.window or plain.has_states else []),
+        *(["static"] if plain.declares_static else []),
+    ]

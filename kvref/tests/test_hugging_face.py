@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from kvref.errors import TargetError
 from kvref.law import laws
 from kvref.search import Effort, Outcome, Status, search
 from kvref.targets import Bench, OneDecoder
-from kvref.targets.causal_lm import CausalLM
+from kvref.targets.causal_lm import CacheKind, CausalLM
 from kvref.targets.resolve import resolve
 from kvref.targets.tiny import tiny_model
 from kvref.tests.helpers import BENCH
@@ -369,9 +368,14 @@ def test_layers_are_those_that_text_passes(model_type: str) -> None:
     assert tried("every-token-passes-every-layer-once", f"hf-config:{model_type}", "dynamic").status is Status.HELD
 
 
-def test_a_layer_that_has_to_record_before_it_is_cropped_refuses() -> None:
-    def crop(_: int) -> None:
-        raise RuntimeError("Call `activate_past_recording` before `crop`")
-
-    with pytest.raises(NotImplementedError, match="can be cropped in a recorded cache alone"):
-        CausalLM(tiny_model("gpt2")).shorten(SimpleNamespace(crop=crop), 1)
+@pytest.mark.parametrize("kind", ["dynamic", "recorded"])
+def test_a_state_of_the_last_tokens_is_taken_back_as_far_as_it_is_recorded(kind: CacheKind) -> None:
+    implementation = CausalLM(tiny_model("lfm2"), kind)
+    tokens = torch.zeros(1, 3, dtype=torch.long)
+    _, cache = implementation.step(implementation.start(1, None), tokens)
+    _, cache = implementation.step(cache, tokens)
+    with pytest.raises(NotImplementedError, match="where a layer keeps a state of the last tokens"):
+        implementation.crop(cache, 2 if kind == "recorded" else 4)
+    if kind == "recorded":
+        assert implementation.crop(cache, 4).width == 4
+    assert tried("crop-equals-never-having-appended", "hf-config:lfm2", "recorded").status is Status.HELD
