@@ -12,10 +12,10 @@ from kvref.protocol import Implementation
 class Capability(StrEnum):
     """What a decoder may offer beyond `Implementation`: a method of this name, in the form that `Decoder` shows.
 
-    Three are no methods, and are offered unless refused. `batch`: several rows at once, unless `max_batch` is 1.
+    Four are no methods. Three are offered unless refused. `batch`: several rows at once, unless `max_batch` is 1.
     `atomic`: a pass that raises leaves the cache as it was. `lossless`: keys and values are kept as they are;
-    what rounds them, as a quantised cache does, is compared with itself alone. And what `generates_only` has no step to
-    test.
+    what rounds them, as a quantised cache does, is not compared with an uncached pass. And what `generates_only` has no
+    step to test.
     """
 
     BATCH = "batch"

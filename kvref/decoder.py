@@ -84,6 +84,8 @@ class Meter:
     """What the implementation changed that is not its own, in words, and the first call in which it did."""
     told: set[str] = field(default_factory=set[str])
     """What of that was reported, and is not again."""
+    visits: list[int] = field(default_factory=list[int])
+    """How often each layer is run for a token, once that is found out."""
 
 
 class Decoder:
@@ -194,7 +196,7 @@ class Decoder:
         return answers.list_of("tensors", self._call("tensors", cache), Tensor)
 
     def layers(self) -> list[nn.Module]:
-        """The modules that each token passes once, whose first argument is `batch new ...`."""
+        """The modules that every token passes, whose first argument is `batch new ...`."""
         layers = answers.list_of("layers", self._call("layers"), nn.Module)
         if not layers:
             raise Misshapen("layers", TypeError("it must give at least one module"))

@@ -7,7 +7,7 @@ Caches are numbered in the order in which `Start` and `Fork` make them, from 0.
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, cast
@@ -19,6 +19,7 @@ from kvref.operations import (
     Crop,
     CropRows,
     Extend,
+    Fork,
     Op,
     Overflow,
     Peek,
@@ -117,29 +118,53 @@ def alone(schedule: Schedule, row: int) -> Schedule:
     return Schedule(tuple(ops))
 
 
-def in_that_order(schedule: Schedule, end: int) -> Schedule:
-    """The operations on one cache up to step `end`, without its reorders, on rows that have the last order at once."""
-    order = list(range(len(schedule.contents[end][0].rows)))
-    ops: list[Op] = []
-    for op in reversed(schedule.ops[: end + 1]):
-        match op:
-            case Reorder(rows):
-                order = [rows[row] for row in order]
-            case Start():
-                ops.append(replace(op, rows=len(order)))
-            case Extend(tokens):
-                ops.append(replace(op, tokens=tuple(tokens[row] for row in order)))
-            case Prefill(tokens, padding):
-                kept = tuple(tokens[row] for row in order)
-                wider = max(map(len, tokens)) - max(map(len, kept))
-                ops.append(replace(op, tokens=kept, padding=padding + wider))
-            case CropRows(lengths):
-                ops.append(replace(op, lengths=tuple(lengths[row] for row in order)))
-            case Crop() | Reset():
-                ops.append(op)
-            case _:
-                raise ScheduleError(f"rows have no order of their own in a schedule with the step: {op}")
+def straight(schedule: Schedule, end: int) -> Schedule:
+    """The calls that made what step `end` answers, in one fresh cache, and nothing else.
+
+    There is no other cache, no fork, no look, nothing that was refused or died, and rows have their last order from the
+    start. Raises `ScheduleError` where rows were given to other requests: they come from calls of their own.
+    """
+    last = schedule.ops[end]
+    cache = len(schedule.contents[end]) - 1 if isinstance(last, Start | Fork) else last.cache
+    order = list(range(len(schedule.contents[end][cache].rows)))
+    ops: list[Op] = [Extend(last.tokens)] if isinstance(last, Peek) else []
+    for index in range(end, -1, -1):
+        op, state = schedule.ops[index], schedule.contents[index]
+        if isinstance(op, Start | Fork):
+            if len(state) - 1 != cache:
+                continue
+            if isinstance(op, Start):
+                ops.append(Start(len(order), op.capacity))
+                break
+            cache = op.cache
+        elif op.cache == cache:
+            if isinstance(op, Reset):
+                ops.append(Start(len(order), state[cache].capacity))
+                break
+            if isinstance(op, Reorder):
+                order = [op.rows[row] for row in order]
+            elif again := of_rows(op, order):
+                ops.append(again)
     return Schedule(tuple(reversed(ops)))
+
+
+def of_rows(op: Op, order: Sequence[int]) -> Op | None:
+    """What an operation that stays is for these rows of cache 0; None for one that leaves a cache as it was."""
+    match op:
+        case Extend(tokens):
+            return Extend(tuple(tokens[row] for row in order))
+        case Prefill(tokens, padding):
+            kept = tuple(tokens[row] for row in order)
+            wider = max(map(len, tokens)) - max(map(len, kept))
+            return replace(op, tokens=kept, padding=padding + wider, cache=0)
+        case CropRows(lengths):
+            return CropRows(tuple(lengths[row] for row in order))
+        case Crop():
+            return replace(op, cache=0)
+        case Refill():
+            raise ScheduleError("rows that were given to other requests come from calls of their own")
+        case _:
+            return None
 
 
 def requests(schedule: Schedule) -> list[tuple[int, Schedule]]:

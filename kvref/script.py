@@ -17,6 +17,7 @@ import torch
 
 from kvref.answers import DecoderRaised
 from kvref.asked import Asked
+from kvref.capability import Capability
 from kvref.case import Case
 from kvref.decoder import Decoder
 from kvref.errors import CaseError
@@ -108,6 +109,8 @@ def script(case: Case) -> str:
     """Python that shows a case without kvref. Raises `BadInput` where there is none."""
     law, decoder = law_of(case), decoder_of(case)
     require_tokens(case, decoder)
+    if Capability.LOSSLESS not in decoder.capabilities:
+        raise CaseError("a script compares with an uncached pass, and this cache rounds; `kvref replay` plays it")
     if kinds := sorted({type(op).__name__.lower() for op in case.schedule.ops if isinstance(op, NOT_WRITTEN)}):
         raise CaseError(f"a schedule with {', '.join(kinds)} cannot be written down; `kvref replay` plays it")
     double = False

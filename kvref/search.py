@@ -8,6 +8,7 @@ from time import perf_counter
 import torch
 
 from kvref.answers import DecoderRaised, Meddled
+from kvref.capability import Capability
 from kvref.decoder import Decoder
 from kvref.explore import Explorer
 from kvref.finding import Finding, LawBroken
@@ -255,7 +256,8 @@ def describe(law: Law, target: Target, effort: Effort, failure: Failure, verdict
     """Put a failure on paper, with the place where the cache first went wrong."""
     failure = trimmed(law, failure)
     decoder, schedule, divergence = failure.decoder, failure.schedule, failure.divergence
-    differs = divergence.gap is not None
+    lossless = Capability.LOSSLESS in decoder.capabilities  # or an uncached pass is no witness
+    differs = divergence.gap is not None and lossless
     origin = locate(decoder, schedule, divergence.step) if differs else None
     replay = f"kvref check {target.command} --law {law.name}{effort.flags()}"
     if not target.command:
@@ -279,7 +281,7 @@ def describe(law: Law, target: Target, effort: Effort, failure: Failure, verdict
         fault="meddled" if meddled else "",
         oracle=witnessed(decoder, schedule, divergence) if differs else None,
         module=first_parting(decoder, schedule, divergence) if differs else None,
-        errors=errors_by_position(decoder, schedule),
+        errors=errors_by_position(decoder, schedule) if lossless else (),
         varied=varied(law, failure) if effort.shrink and not meddled else None,
     )
 

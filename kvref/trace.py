@@ -37,7 +37,7 @@ from kvref.operations import (
     Start,
 )
 from kvref.protocol import Logits, Tokens
-from kvref.schedule import Schedule
+from kvref.schedule import Schedule, straight
 
 FirstRows = Float[Tensor, "batch n_kv_head first head_dim"]
 Layers = list[tuple[Rows, Rows]]
@@ -245,14 +245,20 @@ class Ledger:
         return count
 
     def visits(self) -> list[int]:
-        """How often each layer is run for a token: what an uncached pass over one more token adds."""
+        """How often each layer is run for a token: what an uncached pass over one more token adds.
+
+        It is found out once for an implementation, and not under every lens.
+        """
+        if known := self.decoder.meter.visits:
+            return known
         passes = list[Counter[int]]()
         for length in range(1, min(2, self.decoder.block_size) + 1):
             with Ledger(self.decoder) as ledger, self.aside():
                 self.decoder.full(as_tensor([(0,) * length], self.decoder))
             passes.append(ledger.forwarded)
         before, after = [Counter[int](), *passes][-2:]
-        return [after[layer] - before[layer] for layer in range(len(self.decoder.layers()))]
+        self.decoder.meter.visits += [after[layer] - before[layer] for layer in range(len(self.decoder.layers()))]
+        return self.decoder.meter.visits
 
     @contextmanager
     def aside(self) -> Generator[None]:
@@ -269,6 +275,8 @@ class Uncached:
 
     Each sequence is run once, as a batch of one, and serves for all of its prefixes.
     """
+
+    said = "in one uncached pass"
 
     def __init__(self, decoder: Decoder, schedule: Schedule) -> None:
         self.decoder = decoder
@@ -288,6 +296,26 @@ class Uncached:
         if whole not in self._passes:
             self._passes[whole] = self.decoder.full(as_tensor([whole], self.decoder))
         return self._passes[whole][0, : len(row)]
+
+
+class Straight:
+    """The oracle for a cache that rounds on purpose: what the same calls alone give, in a fresh cache."""
+
+    said = "with a fresh cache and these calls alone"
+
+    def __init__(self, decoder: Decoder, schedule: Schedule) -> None:
+        self.decoder, self.schedule = decoder, schedule
+
+    def logits(self, step: Step) -> Logits:
+        """What the logits of this step have to be."""
+        logits = run(self.decoder, straight(self.schedule, step.index)).logits[-1]
+        assert logits is not None
+        return logits
+
+
+def oracle_for(decoder: Decoder, schedule: Schedule) -> Uncached | Straight:
+    """What a law compares with that asks how a cache is handled, and not what it keeps."""
+    return (Uncached if Capability.LOSSLESS in decoder.capabilities else Straight)(decoder, schedule)
 
 
 def peeked(schedule: Schedule) -> Iterator[list[Row]]:

@@ -47,7 +47,7 @@ def test_past_keys_and_values_never_change(decoder: Decoder, schedule: Schedule)
 
 @law(
     given=twins(),
-    needs=(Capability.WITHOUT_MASK, Capability.KEYS_VALUES),
+    needs=(Capability.WITHOUT_MASK, Capability.KEYS_VALUES, Capability.LOSSLESS),
     must_see=("causality fails without the mask", "finality fails without the mask, if there is a second layer"),
 )
 def test_without_the_mask_causality_and_finality_fail(decoder: Decoder, schedule: Schedule) -> None:

@@ -10,7 +10,7 @@ from kvref.lens import SAME_BITS
 from kvref.operations import Abort, Crop, CropRows, Extend, Fork, Op, Peek, Prefill, Reset, Restore, Start
 from kvref.schedule import Schedule, requests
 from kvref.strategies import EVERY, schedules
-from kvref.trace import Layers, Step, Uncached, first_rows, play
+from kvref.trace import Layers, Step, Uncached, first_rows, oracle_for, play
 
 
 @law(
@@ -46,7 +46,7 @@ def test_crop_equals_never_having_appended(decoder: Decoder, schedule: Schedule)
 
 @law(
     given=schedules(Fork, Crop, Prefill, CropRows),
-    needs=(Capability.FORK, Capability.LOSSLESS),
+    needs=(Capability.FORK,),
     must_see=("tokens beside another cache with tokens", "both branches of a fork go on"),
     builds_on=(EQUALITY,),
 )
@@ -66,7 +66,6 @@ def test_a_fork_and_its_origin_never_meet(decoder: Decoder, schedule: Schedule) 
 
 @law(
     given=schedules(Start, Reset),
-    needs=(Capability.LOSSLESS,),
     must_see=("tokens beside another cache with tokens",),
     builds_on=(EQUALITY,),
 )
@@ -131,7 +130,7 @@ def test_the_same_schedule_gives_the_same_bits(decoder: Decoder, schedule: Sched
 
 @law(
     given=schedules(Restore, Crop, Prefill, CropRows),
-    needs=(Capability.SAVE, Capability.LOSSLESS),
+    needs=(Capability.SAVE,),
     must_see=("tokens after a restore",),
     builds_on=(EQUALITY,),
 )
@@ -147,7 +146,7 @@ def test_a_restored_cache_goes_on_as_the_saved_one(decoder: Decoder, schedule: S
 
 @law(
     given=schedules(Abort, Crop, Prefill),
-    needs=(Capability.LAYERS, Capability.ATOMIC, Capability.LOSSLESS),
+    needs=(Capability.LAYERS, Capability.ATOMIC),
     must_see=("a pass that dies onto an empty cache", "a pass that dies onto a past", "tokens after it"),
     builds_on=(EQUALITY,),
 )
@@ -165,7 +164,7 @@ def test_a_pass_that_dies_leaves_the_cache_as_it_was(decoder: Decoder, schedule:
 
 @law(
     given=schedules(Peek, Crop, Prefill),
-    needs=(Capability.PEEK, Capability.LOSSLESS),
+    needs=(Capability.PEEK,),
     must_see=("one token looked at", "several tokens looked at", "tokens after a look"),
     builds_on=(EQUALITY,),
 )
@@ -182,11 +181,11 @@ def test_a_look_changes_nothing(decoder: Decoder, schedule: Schedule) -> None:
 
 def require_kept(decoder: Decoder, schedule: Schedule, kind: type[Op], than: str, case: str) -> Iterator[Step]:
     """Check that one kind of operation leaves the cache as it was, that what follows is right, and give its steps."""
-    uncached = Uncached(decoder, schedule)
+    oracle = oracle_for(decoder, schedule)
     before, done = None, set[int]()
     for step in play(decoder, schedule):
         if step.logits is not None:
-            expect_logits(step, uncached.logits(step), "in one uncached pass")
+            expect_logits(step, oracle.logits(step), oracle.said)
         if isinstance(step.op, kind):
             require_unchanged(step, before, than)
             done.add(step.cache)
@@ -208,7 +207,7 @@ def require_unchanged(step: Step, before: Layers | None, than: str) -> None:
 
 def require_isolation(decoder: Decoder, schedule: Schedule) -> None:
     """Check after every step that no other cache has changed, and that the logits are those of an uncached pass."""
-    uncached = Uncached(decoder, schedule)
+    oracle = oracle_for(decoder, schedule)
     last: dict[int, Step] = {}
     rows = {}
     for step in play(decoder, schedule):
@@ -217,6 +216,6 @@ def require_isolation(decoder: Decoder, schedule: Schedule) -> None:
             if other != step.cache and (layers := untouched.keys_values()) and rows[other]:
                 expect_keys_values(step, layers, rows[other], f"of cache {other} before this step", SAME_BITS)
         if step.logits is not None:
-            expect_logits(step, uncached.logits(step), "in one uncached pass")
+            expect_logits(step, oracle.logits(step), oracle.said)
             if any(other.content.length for cache, other in last.items() if cache != step.cache):
                 saw("tokens beside another cache with tokens")

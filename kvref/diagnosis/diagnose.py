@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
+from kvref.capability import Capability
 from kvref.decoder import Decoder
 from kvref.diagnosis.dictionary import dictionary
 from kvref.diagnosis.ranking import BROKEN, LAW, LIKE, Guess, known, rank
@@ -49,10 +50,13 @@ class Diagnosis:
 
 
 def diagnose(target: Target, outcomes: Sequence[Outcome]) -> Diagnosis | None:
-    """Say what a target looks like after a check; None where no law is broken that a finding was made of."""
+    """Say what a target looks like after a check.
+
+    None where no law is broken that a finding was made of, and where rounding on purpose would look like a fault.
+    """
     mine = [outcome for outcome in outcomes if outcome.target == target.name]
     finding = next((o.finding for o in mine if o.status is Status.BROKEN and o.finding), None)
-    if finding is None:
+    if finding is None or Capability.LOSSLESS not in target.capabilities():
         return None
     probed = signature(richest(target, finding), perf_counter() + SECONDS)
     return compared(target.name, probed, mine)

@@ -30,6 +30,9 @@ the others are asked for no more than what is documented. The last three are qua
 QUANTISED = ("fp8", "quanto", "hqq")
 """Kinds of cache that keep keys and values rounded."""
 
+RESIDUAL = 4
+"""Tokens that a cache which is quantised in groups keeps as they are."""
+
 CACHES = ("cache", "past_key_values", "cache_params", "state", "mems", "past_buckets_states")
 """What a model may call its cache, the newest name first. Its argument and the field of its output are named alike."""
 
@@ -135,6 +138,8 @@ class CausalLM:
         if self.kind in QUANTISED:
             rounded = "a quantised cache rounds them"
             why |= dict.fromkeys(("lossless", "keys_values"), rounded)
+            if self.kind == "quanto":
+                why["fork"] = "tensors of optimum-quanto cannot be copied"
             why["generate_batch"] = "generation without a cache, which it is compared with, rounds nothing"
         if len(self.blocks) != self.n_layer:
             why["layers"] = f"no list of its {self.n_layer} layers was found"
@@ -246,7 +251,8 @@ class CausalLM:
     def blocks(self) -> list[nn.Module]:
         """Its blocks, and not those of an encoder of images beside them, which text does not pass."""
         found = lists_of_blocks(self.model)
-        return found[0] if len(found) == 1 else next((blocks for blocks in found if self.passes(blocks[0])), found[0])
+        several = len(found) > 1 and found[0]
+        return next((blocks for blocks in found if self.passes(blocks[0])), found[0]) if several else found[0]
 
     def passes(self, block: nn.Module) -> bool:
         """Whether text passes a block; no, where the model raises, which laws will show."""
@@ -257,7 +263,7 @@ class CausalLM:
 
         hook = block.register_forward_pre_hook(note)
         try:
-            self.full(torch.zeros(1, 1, dtype=torch.long, device=self.device))
+            self.model(input_ids=torch.zeros(1, 1, dtype=torch.long, device=self.device), use_cache=False)
         except Exception:
             return False
         finally:
@@ -315,7 +321,7 @@ class CausalLM:
         from transformers import DynamicCache, QuantizedCache, StaticCache
 
         if self.kind in QUANTISED:
-            return QuantizedCache(self.kind, self.model.config)
+            return QuantizedCache(self.kind, self.model.config, **self.groups())
         if self.preallocates:
             return StaticCache(config=self.model.config, max_cache_len=slots)
         if self.records:
@@ -323,6 +329,13 @@ class CausalLM:
             cache.activate_past_recording()
             return cache
         return DynamicCache(config=self.model.config) if self.model_type in HANDS_NONE_BACK else None
+
+    def groups(self) -> dict[str, int]:
+        """Options of a cache that is quantised in groups: rounded every few tokens, and not first after 128."""
+        if self.kind == "fp8":
+            return {}
+        head_dim = getattr(self.config, "head_dim", None) or self.config.hidden_size // self.config.num_attention_heads
+        return {"residual_length": RESIDUAL, "q_group_size": min(64, int(head_dim))}
 
     def positions(self, past: int, tokens: Tokens) -> Mapping[str, Any]:
         """The positions of new tokens, where a model does not find them by itself."""

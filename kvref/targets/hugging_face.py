@@ -3,19 +3,19 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import torch
 
 from kvref.decoder import Decoder
 from kvref.errors import TargetError, one_line
 from kvref.targets.base import Bench, OneDecoder, Target
-from kvref.targets.causal_lm import CacheKind, CausalLM
+from kvref.targets.causal_lm import QUANTISED, CacheKind, CausalLM
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-CACHES: tuple[CacheKind, ...] = ("dynamic", "recorded", "claimed", "static", "fp8", "quanto", "hqq")
+KINDS: tuple[CacheKind, ...] = get_args(CacheKind)
 ATTENTIONS = ("eager", "sdpa")
 LONGEST = 128
 """Tokens of the longest sequence to test: a context may be a thousand times that, and a cache as large."""
@@ -85,7 +85,7 @@ def targets(make: Make, called: str, bench: Bench, caches: str | None, attention
         raise TargetError(f"{called} is one decoder; give one --dtype, or none for the dtype that it has")
     dtype = bench.dtypes[0] if bench.dtypes else None
     found: list[Target] = []
-    kinds = chosen(caches, CACHES, "cache")
+    kinds = chosen(caches, KINDS, "cache")
     for asked in chosen(attentions, ATTENTIONS, "attention") or (None,):
         model: Any = make(asked, dtype)
         try:
@@ -110,7 +110,8 @@ def made(model: Any, kind: CacheKind) -> CausalLM:
     """A model with a kind of cache, for short sequences, and with what it cannot be asked."""
     implementation = CausalLM(model, kind)
     implementation.block_size = min(implementation.block_size, LONGEST)
-    implementation.start(1, None)  # raises now where the kind does not fit
+    if kind in QUANTISED:
+        implementation.start(1, None)  # raises now where it does not fit
     if why := implementation.padding_refused():
         implementation.refuses |= {"prefill": why, "generate_batch": why}
     return implementation

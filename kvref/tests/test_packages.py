@@ -189,3 +189,26 @@ def test_a_known_fault_of_a_package_is_found(target: str, kind: str | None, law:
 def test_a_healthy_model_of_a_package_holds(target: str, kind: str | None) -> None:
     pytest.importorskip(IMPORTED[target.partition(":")[0]].partition(".")[0])
     assert tried(target, EQUAL, kind).status is Status.HELD
+
+
+@pytest.mark.filterwarnings("ignore")  # as above
+@pytest.mark.parametrize(
+    "law",
+    [
+        "crop-equals-never-having-appended",
+        "a-second-request-equals-a-fresh-cache",
+        "lengths-equal-the-tokens-given",
+        "past-keys-and-values-never-change",
+    ],
+)
+def test_the_control_outside_python_holds(law: str) -> None:
+    pytest.importorskip("onnxruntime_genai")
+    assert tried("onnxruntime-genai:llama", law).status is Status.HELD
+
+
+@pytest.mark.filterwarnings("ignore")  # as above
+def test_the_control_outside_python_is_the_model_that_it_was_made_from() -> None:
+    pytest.importorskip("onnxruntime_genai")
+    model: Any = adapter("onnxruntime-genai").make("llama", "", torch.device("cpu"), torch.float32)
+    tokens = torch.tensor([[3, 1, 4, 1, 5]])
+    torch.testing.assert_close(model.full(tokens).double(), model.independent(tokens), rtol=0, atol=1e-5)

@@ -25,7 +25,7 @@ from kvref.operations import (
     Restore,
     Start,
 )
-from kvref.schedule import Schedule, alone, in_that_order, requests
+from kvref.schedule import Schedule, alone, requests, straight
 from kvref.strategies import (
     DRAWN,
     EVERY,
@@ -200,18 +200,26 @@ def test_a_row_alone_has_the_same_steps() -> None:
         alone(EXAMPLE, 0)
 
 
-def test_rows_have_the_last_order_from_the_start() -> None:
+def test_straight_calls_are_what_made_an_answer_and_nothing_else() -> None:
     tokens = ((1,), (2, 3), (4, 5, 6))
     ops = (Start(3), Prefill(tokens, 1, 9), Reorder((1, 0, 1)), Crop(1), Reorder((2, 1)), Extend(((7,), (8,))))
     schedule = Schedule(ops)
-    assert in_that_order(schedule, 1) == Schedule(ops[:2])
-    assert in_that_order(schedule, 5) == Schedule(
-        (Start(2), Prefill(((2, 3), (1,)), 2, 9), Crop(1), Extend(((7,), (8,))))
-    )
+    assert straight(schedule, 1) == Schedule(ops[:2])
+    assert straight(schedule, 5) == Schedule((Start(2), Prefill(((2, 3), (1,)), 2, 9), Crop(1), Extend(((7,), (8,)))))
     cropped = Schedule((Start(2), Extend(((1,), (2,))), CropRows((0, 1)), Reorder((1, 1))))
-    assert in_that_order(cropped, 3) == Schedule((Start(2), Extend(((2,), (2,))), CropRows((1, 1))))
-    with pytest.raises(ScheduleError, match="no order of their own"):
-        in_that_order(Schedule((Start(2), Fork())), 1)
+    assert straight(cropped, 3) == Schedule((Start(2), Extend(((2,), (2,))), CropRows((1, 1))))
+
+
+def test_straight_calls_follow_a_fork_to_its_origin_and_begin_at_a_reset() -> None:
+    first, second, third = (Extend(((token,),), cache) for token, cache in ((1, 0), (2, 1), (3, 0)))
+    ops = (Start(), first, Start(1, 5), Fork(0), third, Extend(((4,),), 2), Peek(((5,),), 2), second, Reset(1), second)
+    schedule = Schedule(ops)
+    assert straight(schedule, 5) == Schedule((Start(), first, Extend(((4,),))))
+    assert straight(schedule, 6) == Schedule((Start(), first, Extend(((4,),)), Extend(((5,),))))
+    assert straight(schedule, 4) == Schedule((Start(), first, third))
+    assert straight(schedule, 9) == Schedule((Start(1, 5), Extend(((2,),))))
+    with pytest.raises(ScheduleError, match="come from calls of their own"):
+        straight(Schedule((Start(2), Extend(((1,), (2,))), Refill(0, (3,)))), 2)
 
 
 def test_requests_are_cut_at_resets() -> None:

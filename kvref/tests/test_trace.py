@@ -72,8 +72,8 @@ class Looped(GPT):
         return x @ self.transformer.wte.weight.T
 
 
-class RunsItsPastAgain(GrowingDecoder):
-    """Throws what it has run before away, and runs it again."""
+class RunsTwice(GrowingDecoder):
+    """Runs every call twice, and keeps it once."""
 
     def step(self, cache: Any, tokens: torch.Tensor) -> tuple[torch.Tensor, Any]:
         super().step(cache, tokens)
@@ -82,7 +82,7 @@ class RunsItsPastAgain(GrowingDecoder):
 
 
 @pytest.mark.parametrize(
-    ("kind", "status"), [(GrowingDecoder, Status.HELD), (RunsItsPastAgain, Status.BROKEN)], ids=["right", "wrong"]
+    ("kind", "status"), [(GrowingDecoder, Status.HELD), (RunsTwice, Status.BROKEN)], ids=["right", "wrong"]
 )
 def test_layers_that_are_run_twice_for_each_token_are_counted_so(kind: type[GrowingDecoder], status: Status) -> None:
     model = loud(TINY, kind=Looped)
