@@ -31,7 +31,7 @@ class CausalSelfAttention(nn.Module):
         self.c_proj = nn.Linear(config.n_embd, config.n_embd)
 
     def forward(self, x: Hidden, mask: Mask | None, cache: Cache, layer: int) -> Hidden:
-        """The cache takes the new keys and values, and gives back all. Without a mask a token sees all of them."""
+        """The cache takes the new keys and values, and gives back all. A single new token needs no mask."""
         q, k, v = (self.split_heads(part) for part in self.c_attn(x).split(self.widths, dim=-1))
         k, v = (self.repeat_heads(part) for part in cache.append(layer, k, v))
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
@@ -105,7 +105,7 @@ class GPT(PositionsAndMasks):
     ) -> tuple[Logits, Cache]:
         """Logits of every new token, and the cache, which now holds them: a new one where none is given.
 
-        `padding` is how many columns at the left of each row hold no token; it counts in the first call. Raises
+        `padding` is how many columns at the left of each row hold no token; later calls keep that of the first. Raises
         `ContextOverflow` or `CacheFull` before anything is written.
         """
         cache = GrowingCache() if cache is None else cache
@@ -115,7 +115,7 @@ class GPT(PositionsAndMasks):
         return logits, cache
 
     def look(self, tokens: Int[Tensor, "batch new"], cache: Cache, padding: Padding | None) -> Logits:
-        """Logits of new tokens. The cache has their keys and values, but they become past at `cache.commit` alone."""
+        """Logits of new tokens that need not be kept: only `cache.commit` makes them past."""
         past, new = cache.length, tokens.size(1)
         self.require_positions(past, new)
         cache.reserve(new)
