@@ -238,7 +238,7 @@ class CausalLM:
 
     def keys_values(self, cache: Filled, layer: int) -> tuple[Tensor, Tensor]:
         """What a layer keeps of all that has passed; a layer with a window keeps less, and so refuses."""
-        held = getattr(cache.held, "self_attention_cache", cache.held).layers[layer]
+        held = own(getattr(cache.held, "self_attention_cache", cache.held), "layers")[layer]
         if held.keys is None:
             raise NotImplementedError(f"layer {layer} was passed over")
         return held.keys[:, :, : cache.width], held.values[:, :, : cache.width]
@@ -305,7 +305,7 @@ class CausalLM:
     def reorder(self, cache: Filled, rows: Sequence[int]) -> Filled:
         """Make the batch of these rows, as beam search does."""
         if cache.width:
-            cache.held.reorder_cache(torch.tensor(list(rows), device=self.device))
+            own(cache.held, "reorder_cache")(torch.tensor(list(rows), device=self.device))
             return cache.of_rows(rows)
         # A cache without tokens belongs to no rows yet, or would keep those that it was made for.
         return replace(cache.of_rows(rows), held=self.empty(cache.capacity))
@@ -313,7 +313,7 @@ class CausalLM:
     def reset(self, cache: Filled) -> Filled:
         """Forget everything."""
         if cache.held is not None:
-            cache.held.reset()
+            own(cache.held, "reset")()
         return replace(cache, tokens=cache.tokens[:, :0], padding=(0,) * len(cache.padding), last=0)
 
     def empty(self, slots: int) -> Any:
@@ -355,6 +355,13 @@ class CausalLM:
         if "position_ids" in self.arguments:
             told["position_ids"] = (columns - padding).clamp_min(0)[:, cache.width :] + self.first_position
         return told
+
+
+def own(held: Any, name: str) -> Any:
+    """What a cache has by this name; a class of a model's own need not have all that transformers' kinds have."""
+    if not hasattr(held, name):
+        raise NotImplementedError(f"{type(held).__name__} has no {name}")
+    return getattr(held, name)
 
 
 def lists_of_blocks(model: nn.Module) -> list[list[nn.Module]]:
