@@ -132,6 +132,8 @@ class CausalLM:
             "atomic": "a pass of transformers that raises leaves its tokens in the layers that they had passed",
             "crop_rows": "transformers removes as many tokens from every row",
         }
+        if len(self.blocks) != self.n_layer:
+            why["layers"] = f"no list of {self.n_layer} layers was found that text passes"
         if self.name not in CACHES[:3]:
             none = f"its {self.name} are no cache of transformers' own kinds"
             return why | dict.fromkeys(("prefill", "crop", "fork", "reorder", "reset", "keys_values"), none)
@@ -141,8 +143,6 @@ class CausalLM:
             if self.kind == "quanto":
                 why["fork"] = "tensors of optimum-quanto cannot be copied"
             why["generate_batch"] = "generation without a cache, which it is compared with, rounds nothing"
-        if len(self.blocks) != self.n_layer:
-            why["layers"] = f"no list of its {self.n_layer} layers was found"
         if any(type(layer).__name__ != "DynamicLayer" for layer in self.layer_caches()):
             why["keys_values"] = "not all of its layers keep the keys and values of every token"
         return why
@@ -249,26 +249,27 @@ class CausalLM:
 
     @cached_property
     def blocks(self) -> list[nn.Module]:
-        """Its blocks, and not those of an encoder of images beside them, which text does not pass."""
-        found = lists_of_blocks(self.model)
-        several = len(found) > 1 and found[0]
-        return next((blocks for blocks in found if self.passes(blocks[0])), found[0]) if several else found[0]
+        """Its blocks, and not those of an encoder of images beside them, which text does not pass.
+
+        None where text passes no list of them as `batch new ...`: some models stack several views of it.
+        """
+        return next((blocks for blocks in lists_of_blocks(self.model) if blocks and self.passes(blocks[0])), [])
 
     def passes(self, block: nn.Module) -> bool:
-        """Whether text passes a block; no, where the model raises, which laws will show."""
-        passed: list[bool] = []
+        """Whether text passes a block; yes, where the model raises, which laws will show."""
+        shapes: list[torch.Size] = []
 
-        def note(*_: object) -> None:
-            passed.append(True)
+        def note(_: nn.Module, given: tuple[Any, ...]) -> None:
+            shapes.extend(first.shape[:2] for first in given[:1] if isinstance(first, Tensor))
 
         hook = block.register_forward_pre_hook(note)
         try:
-            self.model(input_ids=torch.zeros(1, 1, dtype=torch.long, device=self.device), use_cache=False)
+            self.model(input_ids=torch.zeros(1, 3, dtype=torch.long, device=self.device), use_cache=False)
         except Exception:
-            return False
+            return True
         finally:
             hook.remove()
-        return bool(passed)
+        return set(shapes) == {torch.Size((1, 3))}
 
     def crop(self, cache: Filled, length: int) -> Filled:
         """Keep the first tokens, where all rows have as many and the cache says that it can go back."""
