@@ -36,7 +36,7 @@ def test_a_row_alone_equals_the_row_in_a_batch(decoder: Decoder, schedule: Sched
     given=schedules(Reorder, Crop, Prefill, CropRows),
     needs=(Capability.REORDER, Capability.BATCH),
     must_see=("rows change places", "a row repeats", "a row is left out", "tokens after a reorder"),
-    builds_on=(EQUALITY, "a-row-alone-equals-the-row-in-a-batch"),
+    builds_on=(EQUALITY,),
 )
 def test_reorder_equals_having_had_that_order_from_the_start(decoder: Decoder, schedule: Schedule) -> None:
     """After a reorder each row is, bit for bit, the row it was made from, and goes on as if it had always been there.

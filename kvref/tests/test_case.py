@@ -244,7 +244,7 @@ def test_a_case_is_explained_with_its_law(kvref: Kvref, found: Path) -> None:
 
 def test_laws_and_bugs_are_explained(kvref: Kvref) -> None:
     _, out, _ = kvref("explain", "no-operation-makes-logits-differ-from-uncached-ones")
-    assert "needs nothing but a decoder, and one of crop, crop_rows, fork, " in out
+    assert "needs lossless, and one of crop, crop_rows, fork, " in out
     assert "is about\n  tokens after another operation" in out
     _, out, _ = kvref("explain", "stale-cache")
     assert out.startswith("stale-cache (write)\n  wrong     ")
