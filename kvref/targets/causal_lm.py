@@ -253,7 +253,9 @@ class CausalLM:
 
         None where text passes no list of them as `batch new ...`: some models stack several views of it.
         """
-        return next((blocks for blocks in lists_of_blocks(self.model) if blocks and self.passes(blocks[0])), [])
+        return next(
+            (blocks for blocks in lists_of_blocks(self.model) if blocks and self.passes(blocks[0])), list[nn.Module]()
+        )
 
     def passes(self, block: nn.Module) -> bool:
         """Whether text passes a block; yes, where the model raises, which laws will show."""
