@@ -1,7 +1,9 @@
 """What a decoder may offer beyond the least that is tested, and how that is found out."""
 
+from collections.abc import Mapping
+from difflib import get_close_matches
 from enum import StrEnum
-from typing import Any
+from typing import Any, cast
 
 from torch import nn
 
@@ -73,15 +75,24 @@ def attribute(implementation: Implementation, name: str) -> Any:
 
 
 def refusals(implementation: Implementation) -> dict[Capability, str]:
-    """Why an implementation offers no more, as far as it says. Raises `TargetError` for a capability that is none."""
+    """Why an implementation offers no more, as far as it says.
+
+    Raises `TargetError` for a capability that is none, and for a reason that is no text.
+    """
     stated: Any = attribute(implementation, "refuses")
     if stated is None:
         return {}
-    try:
-        return {Capability(name): str(reason) for name, reason in dict(stated).items()}
-    except (TypeError, ValueError) as error:
-        names = ", ".join(Capability)
-        raise TargetError(f"`refuses` gives a reason for each capability, of {names} ({one_line(error)})") from error
+    if not isinstance(stated, Mapping):
+        raise TargetError(f"`refuses` must be a dict with a reason for each capability, not {type(stated).__name__}")
+    said = cast("Mapping[object, object]", stated)
+    for name, reason in said.items():
+        if not isinstance(name, str) or name not in list(Capability):
+            near = get_close_matches(str(name), list(Capability), 1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(Capability)}"
+            raise TargetError(f"`refuses` names {name!r:.40}, which is no capability; {hint}")
+        if not isinstance(reason, str) or not reason:
+            raise TargetError(f"`refuses` must say why there is no {name}, in words, not {type(reason).__name__}")
+    return {Capability(name): str(reason) for name, reason in said.items()}
 
 
 def offers(implementation: Implementation, capability: Capability) -> bool:

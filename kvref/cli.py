@@ -206,6 +206,7 @@ def run(
     from rich.console import Console
 
     from kvref.bug import catalogue
+    from kvref.capability import Capability
     from kvref.checked import Checked
     from kvref.checking import exit_code
     from kvref.expected import reason_for
@@ -239,7 +240,8 @@ def run(
         stopped = True
     seconds, strength = perf_counter() - begun, None
     report.sum(outcomes, killed, seconds)
-    if outcomes:
+    # The kills were measured on caches that an uncached pass can be asked of.
+    if outcomes and all(Capability.LOSSLESS in target.capabilities() for target in trial.targets):
         every = len(killed) == len(bugs)
         strength = strength_of(killed, len(laws)) if every else recorded_strength(outcomes, record(), bugs)
     diagnoses = [] if stopped else trial.diagnoses(outcomes)

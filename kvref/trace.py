@@ -230,7 +230,7 @@ class Ledger:
 
     def __enter__(self) -> "Ledger":
         for layer, module in enumerate(self.decoder.layers() if Capability.LAYERS in self.decoder.capabilities else []):
-            self._hooks.append(module.register_forward_pre_hook(self._counter(layer)))
+            self._hooks.append(module.register_forward_pre_hook(self._counter(layer), with_kwargs=True))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -238,8 +238,8 @@ class Ledger:
             hook.remove()
 
     def _counter(self, layer: int) -> Any:
-        def count(_: nn.Module, args: tuple[Any, ...]) -> None:
-            x: Tensor = args[0]
+        def count(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            x: Tensor = next(iter((*args, *kwargs.values())))
             self.forwarded[layer] += x.size(0) * x.size(1) if self.counting else 0
 
         return count

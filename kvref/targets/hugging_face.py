@@ -111,7 +111,10 @@ def made(model: Any, kind: CacheKind) -> CausalLM:
     implementation = CausalLM(model, kind)
     implementation.block_size = min(implementation.block_size, LONGEST)
     if kind in QUANTISED:
-        implementation.start(1, None)  # raises now where it does not fit
+        try:
+            implementation.start(1, None)
+        except Exception as error:
+            raise TargetError(f"no {kind} cache fits ({one_line(error)}); leave {kind} out of --cache") from error
     if why := implementation.padding_refused():
         implementation.refuses |= {"prefill": why, "generate_batch": why}
     return implementation

@@ -292,11 +292,18 @@ def test_refusing_to_answer_at_all_is_a_crash() -> None:
     assert search(laws()[EQUAL], OneDecoder("nothing", "", decoder, BENCH), FEW).status is Status.RAISED
 
 
-@pytest.mark.parametrize("stated", [{"cropping": "a reason"}, ["crop"], 3])
-def test_refusals_are_of_capabilities_that_there_are(stated: Any) -> None:
+@pytest.mark.parametrize(
+    ("stated", "message"),
+    [
+        ({"cropping": "a reason"}, "names 'cropping', which is no capability; did you mean crop"),
+        (["crop"], "must be a dict with a reason for each capability, not list"),
+        (3, "must be a dict with a reason for each capability, not int"),
+    ],
+)
+def test_refusals_are_of_capabilities_that_there_are(stated: Any, message: str) -> None:
     implementation = CausalLM(tiny_model("gpt2"))
     implementation.refuses = stated
-    with pytest.raises(TargetError, match="`refuses` gives a reason for each capability, of batch, atomic, "):
+    with pytest.raises(TargetError, match=message):
         Decoder(implementation)
 
 

@@ -1,10 +1,14 @@
 """A cache that rounds what it keeps is asked for no uncached logits, and compared with itself alone."""
 
+import re
+import sys
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 import torch
 
+from kvref import cli
 from kvref.cache import GrowingCache, Padding
 from kvref.capability import Capability
 from kvref.decoder import Decoder
@@ -119,3 +123,35 @@ def test_quantised_caches_of_transformers_are_lossy() -> None:
     assert search(laws()["padding-of-another-token-gives-the-same-bits"], target, effort).status is Status.BROKEN
     with pytest.raises(TargetError, match="only supported for models with only full attention layers"):
         resolve("hf-config:mistral", BENCH, "fp8")
+
+
+@pytest.mark.parametrize(
+    ("refuses", "message"),
+    [
+        ({"losless": "it rounds"}, "names 'losless', which is no capability; did you mean lossless?"),
+        ({7: "it rounds"}, "names 7, which is no capability; there are batch, atomic, lossless"),
+        ({"lossless": None}, "must say why there is no lossless, in words, not NoneType"),
+        ({"lossless": ""}, "must say why there is no lossless, in words, not str"),
+        (["lossless"], "must be a dict with a reason for each capability, not list"),
+    ],
+)
+def test_refusals_that_say_nothing_are_bad_input(refuses: Any, message: str) -> None:
+    implementation: Any = Lossy(loud(TINY, dtype=torch.float64))
+    implementation.refuses = refuses
+    with pytest.raises(TargetError, match=re.escape(message)):
+        Decoder(implementation, "mine")
+
+
+@pytest.mark.parametrize(("kind", "claims"), [("fp8", False), ("dynamic", True)])
+def test_no_strength_is_claimed_for_a_lossy_cache(
+    kind: str, claims: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked = ["check", "hf-config:gpt2", "--cache", kind, "--law", "lengths-equal-the-tokens-given", "--examples", "20"]
+    monkeypatch.setattr(sys, "argv", ["kvref", *asked, "--no-isolate"])
+    threads = torch.get_num_threads()
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    torch.set_num_threads(threads)
+    assert stopped.value.code == 0
+    assert ("strength: 1 law kills" in capsys.readouterr().out) is claims

@@ -81,6 +81,33 @@ class RunsTwice(GrowingDecoder):
         return super().step(cache, tokens)
 
 
+class ByKeyword(GPT):
+    """Calls its blocks with keyword arguments alone."""
+
+    def look(self, tokens: torch.Tensor, cache: Cache, padding: Any) -> torch.Tensor:
+        past, new = cache.length, tokens.size(1)
+        mask = self.attention_mask(past, new, padding)
+        x = self.transformer.wte(tokens) + self.transformer.wpe(self.position_ids(past, new, padding))
+        for layer, block in enumerate(self.transformer.h):
+            x = block(x=x, mask=mask, cache=cache, layer=layer)
+        return self.transformer.ln_f(x) @ self.transformer.wte.weight.T
+
+
+class AsksTwice(GrowingDecoder):
+    """Runs the model twice where it has no cache, which is no fault of the cache."""
+
+    def full(self, tokens: torch.Tensor) -> torch.Tensor:
+        super().full(tokens)
+        return super().full(tokens)
+
+
+@pytest.mark.parametrize(("model", "kind"), [(ByKeyword, GrowingDecoder), (GPT, AsksTwice)])
+def test_how_a_right_model_calls_its_layers_is_its_own_affair(model: type[GPT], kind: type[GrowingDecoder]) -> None:
+    target = OneDecoder("mine", "mine", Decoder(kind(loud(TINY, kind=model)), "mine"), BENCH)
+    outcome = search(laws()["every-token-passes-every-layer-once"], target, Effort(examples=20, shrink=False))
+    assert outcome.status is Status.HELD
+
+
 @pytest.mark.parametrize(
     ("kind", "status"), [(GrowingDecoder, Status.HELD), (RunsTwice, Status.BROKEN)], ids=["right", "wrong"]
 )
