@@ -30,6 +30,9 @@ the others are asked for no more than what is documented. The last three are qua
 QUANTISED = ("fp8", "quanto", "hqq")
 """Kinds of cache that keep keys and values rounded."""
 
+METHODS = {"reorder": "reorder_cache", "reset": "reset", "keys_values": "layers"}
+"""What kinds of transformers have for these capabilities."""
+
 RESIDUAL = 4
 """Tokens that a cache which is quantised in groups keeps as they are."""
 
@@ -164,6 +167,22 @@ class CausalLM:
     def has_states(self) -> bool:
         """Whether a layer keeps a state of the last tokens, as convolutions do, and not keys of its own for each."""
         return any(hasattr(layer, "conv_states") for layer in self.layer_caches())
+
+    def filled(self) -> Filled | None:
+        """A cache with a token in it; None where the model raises."""
+        try:
+            return self.step(self.start(1, None), torch.zeros(1, 1, dtype=torch.long, device=self.device))[1]
+        except Exception:
+            return None
+
+    def lacking(self) -> dict[str, str]:
+        """What a cache of a class of the model's own lacks, of what transformers' kinds have."""
+        held = (cache := self.filled()) and getattr(cache.held, "self_attention_cache", cache.held)
+        return {
+            capability: f"{type(held).__name__} has no {name}"
+            for capability, name in METHODS.items()
+            if held is not None and not hasattr(held, name)
+        }
 
     def padding_refused(self) -> str:
         """Why padding cannot be asked of the model; nothing where an uncached pass over it is that over the tokens.

@@ -115,6 +115,7 @@ def made(model: Any, kind: CacheKind) -> CausalLM:
             implementation.start(1, None)
         except Exception as error:
             raise TargetError(f"no {kind} cache fits ({one_line(error)}); leave {kind} out of --cache") from error
+    implementation.refuses |= implementation.lacking()
     if why := implementation.padding_refused():
         implementation.refuses |= {"prefill": why, "generate_batch": why}
     return implementation
@@ -132,8 +133,5 @@ def chosen(names: str | None, known: Sequence[str], what: str) -> list[str]:
 def caches_of(model: Any) -> list[CacheKind]:
     """The kinds of cache that fit a model by what it says of itself."""
     plain = CausalLM(model)
-    return [
-        "dynamic",
-        *(["recorded"] if plain.window or plain.has_states else []),
-        *(["static"] if plain.declares_static else []),
-    ]
+    recorded = (plain.window or plain.has_states) and CausalLM(model, "recorded").filled()
+    return ["dynamic", *(["recorded"] if recorded else []), *(["static"] if plain.declares_static else [])]

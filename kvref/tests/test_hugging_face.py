@@ -386,3 +386,19 @@ def test_a_state_of_the_last_tokens_is_taken_back_as_far_as_it_is_recorded(kind:
     if kind == "recorded":
         assert implementation.crop(cache, 4).width == 4
     assert tried("crop-equals-never-having-appended", "hf-config:lfm2", "recorded").status is Status.HELD
+
+
+def test_a_cache_of_the_models_own_is_asked_for_no_more_than_it_has() -> None:
+    (target,) = resolve("hf-config:xlstm", BENCH)
+    assert target.refusals()[Capability.REORDER] == "xLSTMCache has no reorder_cache"
+    assert target.refusals()[Capability.KEYS_VALUES] == "xLSTMCache has no layers"
+    assert not {Capability.REORDER, Capability.KEYS_VALUES} & target.capabilities()
+
+
+def test_a_recorded_cache_is_tried_where_the_model_takes_it() -> None:
+    assert [target.name.split()[1] for target in resolve("hf-config:minimax", BENCH)] == ["(dynamic"]
+    assert [target.name.split()[1] for target in resolve("hf-config:lfm2", BENCH)] == [
+        "(dynamic",
+        "(recorded",
+        "(static",
+    ]
