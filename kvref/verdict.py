@@ -28,10 +28,6 @@ BUG_GAP = 1e-8
 """A relative gap in float64 that is never rounding, where the uncached pass is reproducible to `ROUNDING_GAP`: it is
 24,000 times the largest honest one. A bug in bfloat16 needs it, as the ratio drowns in the noise of that dtype."""
 
-CONSTANTS = 2.0**-24
-"""A gap in float64 up to one rounding of float32 may come of constants that are kept so: minimax of transformers, which
-multiplies decays where it decodes and looks them up where it does not, has one of 2e-8 and no noise."""
-
 CLEAN_NOISE = 1e-10
 """Above this, code that is said to run in float64 does not: float32 inside leaves 1e-8 and more, float64 4e-13 at most
 (as `ROUNDING_GAP`)."""
@@ -216,9 +212,6 @@ def scaled(e: Evidence, gap64: float, noise64: float) -> Verdict:
     certain = ratio >= BUG_RATIO or (gap64 >= BUG_GAP and noise64 <= ROUNDING_GAP)
     if not certain or gap64 <= NOISES * noise64:
         return Verdict(Kind.UNDECIDABLE, f"{figures}, noise {noise64:.1e}", f"anything below {gap64:.1e}")
-    if gap64 <= CONSTANTS:
-        because = f"{figures}, which constants that are kept in float32 leave too"
-        return Verdict(Kind.UNDECIDABLE, because, f"anything below {CONSTANTS:.1e}")
     if vanishes(e):
         return Verdict(
             Kind.LOW_PRECISION,
