@@ -1,10 +1,12 @@
 """mlx-lm: any of its model types, tiny and with loud weights, on the CPU. It computes in mlx, where no lens reaches."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any
@@ -26,6 +28,10 @@ BLOCK = 64
 
 NOT_IN_CONFIGS: Mapping[str, Any] = {"rope_theta": 10000.0, "rms_norm_eps": 1e-6, "layer_norm_eps": 1e-5}
 """What newer configs of transformers say elsewhere, and mlx-lm still asks for."""
+
+
+A_MODEL = re.compile(r"^(class Model\b|from .* import .*\bModel\b)", re.MULTILINE)
+"""What stands in a module that has a model: its own, or that of another."""
 
 
 @dataclass
@@ -221,9 +227,18 @@ def make(asked: str, kind: str, device: torch.device, dtype: torch.dtype) -> MLX
 
 def modules() -> list[str]:
     """Modules of mlx-lm's models, and the types that it finds in another's."""
-    package = imported("mlx_lm.models", "mlx-lm")
-    remapped: Mapping[str, str] = imported("mlx_lm.utils", "mlx-lm").MODEL_REMAPPING
-    return sorted({module.name for module in iter_modules(package.__path__)} | set(remapped))
+    return sorted({*own_modules(), *remapped()})
+
+
+def own_modules() -> list[str]:
+    """Modules of mlx-lm's models, and of what these share."""
+    return [module.name for module in iter_modules(imported("mlx_lm.models", "mlx-lm").__path__)]
+
+
+def remapped() -> Mapping[str, str]:
+    """The module of each type that has none of its own name."""
+    found: Mapping[str, str] = imported("mlx_lm.utils", "mlx-lm").MODEL_REMAPPING
+    return found
 
 
 def loud_model(model_type: str, mx: Any, dtype: torch.dtype) -> Any:
@@ -259,6 +274,10 @@ def drawn_like(array: Any, generator: torch.Generator, mx: Any) -> Any:
 
 def names() -> Iterator[str]:
     """Every model type, also those that turn out not to be built tiny."""
-    for name in modules():
-        if hasattr(imported(f"mlx_lm.models.{name}", "mlx-lm"), "Model"):
-            yield name
+    yield from sorted({*filter(has_a_model, own_modules()), *remapped()})
+
+
+def has_a_model(module: str) -> bool:
+    """Whether a module defines a model, by its text: some cannot be imported, and one ends the process that tries."""
+    found = find_spec(f"mlx_lm.models.{module}")
+    return bool(found and found.origin and A_MODEL.search(Path(found.origin).read_text(encoding="utf-8")))

@@ -1,6 +1,7 @@
 """Targets of other packages: how they are named, what is said of an absent one, and what each is known for."""
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -121,6 +122,26 @@ def test_what_a_package_cannot_give_is_refused(
 ) -> None:
     with pytest.raises(TargetError, match=message):
         resolve(f"litgpt:{asked}", Bench(dtypes=dtypes), kind)
+
+
+def test_models_of_mlx_lm_are_listed_without_importing_any(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    models = tmp_path / "mlx_lm" / "models"
+    models.mkdir(parents=True)
+    for name, text in {
+        "own": "class Model(Module):\n    pass\n",
+        "another": "from .own import ModelArgs, Model\n",
+        "ends": "import sys\nsys.exit(1)\n\n\nclass Model(Module):\n    pass\n",
+        "shared": "class ModelArgs:\n    pass\n",
+    }.items():
+        (models / f"{name}.py").write_text(text)
+    (tmp_path / "mlx_lm" / "utils.py").write_text("MODEL_REMAPPING = {'alias': 'own'}\n")
+    parts = [name for name in sys.modules if name.partition(".")[0] == "mlx_lm"]
+    for name in (*parts, "mlx_lm", "mlx_lm.models", "mlx_lm.utils"):
+        monkeypatch.setitem(sys.modules, name, None)  # so that undoing it leaves nothing of what is imported here
+        del sys.modules[name]
+    monkeypatch.syspath_prepend(tmp_path)
+    assert list(packages.worth_trying("mlx-lm")) == [f"mlx-lm:{name}" for name in ("alias", "another", "ends", "own")]
+    assert "mlx_lm.models.ends" not in sys.modules
 
 
 def test_attention_is_for_transformers_alone() -> None:
