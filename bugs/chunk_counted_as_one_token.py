@@ -3,16 +3,16 @@
 from typing_extensions import override
 
 from kvref.bug import Bug
-from kvref.cache import Padding, StaticCache
+from kvref.cache import StaticCache
 
 
 class ChunkCountedAsOneToken(StaticCache):
     """Right for a prompt and single tokens; a chunk onto a past moves the end by one token."""
 
     @override
-    def commit(self, new: int, padding: Padding | None = None) -> None:
+    def commit(self, new: int) -> None:
         counted = 1 if self.length else new  # reference: new
-        super().commit(counted, padding)
+        super().commit(counted)
 
 
 bug = Bug(

@@ -13,7 +13,7 @@ class PeekIsKept(GrowingDecoder):
 
     @override
     def peek(self, cache: Cache, tokens: Tokens) -> Logits:
-        return self.model(tokens, cache)[0]  # reference: self.model.look(tokens, cache, cache.padding)
+        return self.model(tokens, cache)[0]  # reference: self.model.look(tokens, cache)
 
 
 bug = Bug(

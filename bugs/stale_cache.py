@@ -3,16 +3,16 @@
 from typing_extensions import override
 
 from kvref.bug import Bug
-from kvref.cache import GrowingCache, Padding
+from kvref.cache import GrowingCache
 
 
 class StaleCache(GrowingCache):
     """Every call works on a copy of the first past, and what it appends is lost."""
 
     @override
-    def commit(self, new: int, padding: Padding | None = None) -> None:
+    def commit(self, new: int) -> None:
         if self.length == 0:  # reference: always
-            super().commit(new, padding)
+            super().commit(new)
 
 
 bug = Bug(

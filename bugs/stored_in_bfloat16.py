@@ -3,15 +3,15 @@
 from typing_extensions import override
 
 from kvref.bug import Bug
-from kvref.cache import GrowingCache, Padding
+from kvref.cache import GrowingCache
 
 
 class StoredInBfloat16(GrowingCache):
     """The pass that makes keys and values uses them as they are; those that follow find them rounded."""
 
     @override
-    def commit(self, new: int, padding: Padding | None = None) -> None:
-        super().commit(new, padding)
+    def commit(self, new: int) -> None:
+        super().commit(new)
         for layer, (keys, values) in self.layers.items():
             rounded = keys.bfloat16().to(keys.dtype), values.bfloat16().to(values.dtype)
             self.layers[layer] = rounded  # reference: keys, values

@@ -27,7 +27,8 @@ class Cache(ABC):
     """Keys and values of the past tokens of a batch, in columns.
 
     `length` counts the columns. Rows that have fewer tokens have them at the right, so that all rows go on in the same
-    column; `padding` counts the columns before them, for each row, and is None where no row has any.
+    column; `padding` counts the columns before them, for each row, and is None where no row has any. It is set before
+    the first tokens come.
     """
 
     length: int
@@ -42,8 +43,8 @@ class Cache(ABC):
         """Take the new rows of one layer, and give all that its attention may read: the past, then the new."""
 
     @abstractmethod
-    def commit(self, new: int, padding: Padding | None = None) -> None:
-        """Make the `new` tokens that every layer has appended part of the past, and keep what is padding in them."""
+    def commit(self, new: int) -> None:
+        """Make the `new` tokens that every layer has appended part of the past."""
 
     @abstractmethod
     def keys_values(self, layer: int) -> tuple[Rows, Rows]:
@@ -175,14 +176,14 @@ class GrowingCache(Cache):
         self.grown[layer] = keys, values
         return self.grown[layer]
 
-    def commit(self, new: int, padding: Padding | None = None) -> None:
+    def commit(self, new: int) -> None:
         """Replace the past by what has grown from it.
 
         This is the line that is forgotten when a forward pass works on a copy: the logits of that call are right,
         and the next call finds the old past.
         """
         self.layers, self.grown = self.grown, {}
-        self.length, self.padding = self.length + new, padding
+        self.length += new
 
     def keys_values(self, layer: int) -> tuple[Rows, Rows]:
         """Keys and values of the past tokens in one layer."""
@@ -298,9 +299,9 @@ class StaticCache(Cache):
         self.values[layer, :, :, self.length : end] = values
         return self.keys[layer, :, :, :end], self.values[layer, :, :, :end]
 
-    def commit(self, new: int, padding: Padding | None = None) -> None:
+    def commit(self, new: int) -> None:
         """Count the rows that every layer has written."""
-        self.length, self.padding = self.length + new, padding
+        self.length += new
 
     def keys_values(self, layer: int) -> tuple[Rows, Rows]:
         """Keys and values of the past tokens in one layer."""

@@ -1,14 +1,15 @@
 """GPT-2 (Radford et al., 2019) with a KV cache, for inference.
 
-Keys and values of a token depend on it and on those before it, so they never change, and a cache may keep them: see
-`kvref.cache`. Positions and masks are in `kvref.masks`; checkpoints are loaded in `kvref.weights`.
+Keys and values of a token depend on it and on those before it, so they never change, and a cache may keep them. A pass
+reserves room there, appends the new ones layer by layer, and when all is done commits them: see `kvref.cache`.
+Positions and masks are in `kvref.masks`; checkpoints are loaded in `kvref.weights`.
 """
 
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from kvref.cache import Cache, GrowingCache, Padding
+from kvref.cache import Cache, GrowingCache
 from kvref.config import GPTConfig
 from kvref.masks import Mask, PositionsAndMasks
 
@@ -31,7 +32,7 @@ class CausalSelfAttention(nn.Module):
         self.c_proj = nn.Linear(config.n_embd, config.n_embd)
 
     def forward(self, x: Hidden, mask: Mask | None, cache: Cache, layer: int) -> Hidden:
-        """The cache takes the new keys and values, and gives back all. A single new token needs no mask."""
+        """The cache takes the new keys and values, and gives back all: those of the past, then these."""
         q, k, v = (self.split_heads(part) for part in self.c_attn(x).split(self.widths, dim=-1))
         k, v = (self.repeat_heads(part) for part in cache.append(layer, k, v))
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
@@ -44,7 +45,7 @@ class CausalSelfAttention(nn.Module):
     def repeat_heads(
         self, x: Float[Tensor, "batch n_kv_head total head_dim"]
     ) -> Float[Tensor, "batch n_head total head_dim"]:
-        """Neighbours share a head: four query heads use 0 0 1 1 of two, not 0 1 0 1."""
+        """Neighbours share: of four query heads over two of keys, the first two use the first."""
         repeats = self.n_head // x.size(1)
         return x if repeats == 1 else x.repeat_interleave(repeats, dim=1)
 
@@ -94,32 +95,28 @@ class Transformer(nn.Module):
 
 
 class GPT(PositionsAndMasks):
-    """The whole module: tokens in, logits and a cache out."""
+    """The whole `nn.Module`: tokens in, logits and a cache out."""
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__(config)
         self.transformer = Transformer(config)
 
-    def forward(
-        self, tokens: Int[Tensor, "batch new"], cache: Cache | None = None, padding: Padding | None = None
-    ) -> tuple[Logits, Cache]:
-        """Logits of every new token, and the cache, which now holds them: a new one where none is given.
-
-        `padding` is how many columns at the left of each row hold no token; later calls keep that of the first. Raises
-        `ContextOverflow` or `CacheFull` before anything is written.
-        """
+    def forward(self, tokens: Int[Tensor, "batch new"], cache: Cache | None = None) -> tuple[Logits, Cache]:
+        """Logits of every new token, and the cache, which now holds them: a new one where none is given."""
         cache = GrowingCache() if cache is None else cache
-        padding = cache.padding if cache.length else padding
-        logits = self.look(tokens, cache, padding)
-        cache.commit(tokens.size(1), padding)
+        logits = self.look(tokens, cache)
+        cache.commit(tokens.size(1))
         return logits, cache
 
-    def look(self, tokens: Int[Tensor, "batch new"], cache: Cache, padding: Padding | None) -> Logits:
-        """Logits of new tokens that need not be kept: only `cache.commit` makes them past."""
-        past, new = cache.length, tokens.size(1)
+    def look(self, tokens: Int[Tensor, "batch new"], cache: Cache) -> Logits:
+        """Logits of new tokens that the cache does not keep, until `commit` makes them past.
+
+        Raises `ContextOverflow` or `CacheFull` where there is no room for them, before anything is written.
+        """
+        past, new, padding = cache.length, tokens.size(1), cache.padding
         self.require_positions(past, new)
         cache.reserve(new)
-        mask = self.attention_mask(past, new, padding)
+        mask = self.attention_mask(past, new, padding)  # None where all is visible, as to one new token
         x = self.transformer.wte(tokens) + self.transformer.wpe(self.position_ids(past, new, padding))
         for layer, block in enumerate(self.transformer.h):
             x = block(x, mask, cache, layer)

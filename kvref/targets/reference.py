@@ -70,11 +70,16 @@ class GrowingDecoder:
 
     def prefill(self, cache: Cache, tokens: Tokens, padding: Sequence[int]) -> tuple[Logits, Cache]:
         """One pass over the first tokens, some of which are padding."""
-        return self.model(tokens, cache, torch.tensor(list(padding), device=self.device))
+        before, cache.padding = cache.padding, torch.tensor(list(padding), device=self.device)
+        try:
+            return self.model(tokens, cache)
+        except BaseException:
+            cache.padding = before
+            raise
 
     def peek(self, cache: Cache, tokens: Tokens) -> Logits:
         """One pass over new tokens that the cache does not keep."""
-        return self.model.look(tokens, cache, cache.padding)
+        return self.model.look(tokens, cache)
 
     def length(self, cache: Cache) -> int:
         """Tokens in the longest row of the cache."""

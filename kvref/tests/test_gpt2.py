@@ -129,7 +129,7 @@ def test_a_look_leaves_the_cache_as_it_was() -> None:
     cache, tokens = GrowingCache(), torch.tensor([[1, 2]])
     with torch.no_grad():
         kept, _ = tiny()(tokens, cache)
-        looked = tiny().look(tokens, cache, cache.padding)
+        looked = tiny().look(tokens, cache)
         again, _ = tiny()(tokens, cache)
     assert looked.equal(again)
     assert not looked.equal(kept)
@@ -175,6 +175,20 @@ def test_a_pass_that_dies_half_way_leaves_the_past_as_it_was(kind: str) -> None:
         assert relative_gap(logits, healthy(tokens)[0][:, 2:]) < 1e-12
 
 
+@pytest.mark.parametrize("kind", DECODERS)
+def test_a_padded_prefill_that_dies_leaves_no_padding_behind(kind: str) -> None:
+    model = Fails(TINY).double()
+    model.load_state_dict(tiny().state_dict())
+    decoder, tokens = DECODERS[kind](model), torch.tensor([[1, 2, 3], [4, 5, 6]])
+    cache = decoder.start(2, None)
+    with torch.no_grad():
+        with pytest.raises(RuntimeError, match="no memory"):
+            decoder.prefill(cache, tokens, [0, 1])
+        model.alive = True
+        assert cache.lengths == []
+        assert decoder.step(cache, tokens)[0].equal(decoder.full(tokens))
+
+
 def test_a_full_static_cache_refuses_and_stays_as_it_was() -> None:
     cache = StaticCache(2, 1, 2, capacity=3, head_dim=4, dtype=torch.float64)
     with torch.no_grad():
@@ -200,7 +214,8 @@ def test_the_shapes_of_the_model_are_what_its_annotations_say(tmp_path: Path, mo
         logits, cache = model(torch.ones(2, new, dtype=torch.long), cache)
         assert logits.shape == (2, new, TINY.vocab_size)
     for new, cache in ((3, checked.GrowingCache()), (1, checked.GrowingCache())):
-        _, cache = model(torch.ones(2, new, dtype=torch.long), cache, padding=torch.tensor([0, new - 1]))
+        cache.padding = torch.tensor([0, new - 1])
+        _, cache = model(torch.ones(2, new, dtype=torch.long), cache)
         for more in (2, 1):
             model(torch.ones(2, more, dtype=torch.long), cache)
     with pytest.raises(Exception, match=r"[Tt]ype-check error"):

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from kvref import cli
-from kvref.cache import GrowingCache, Padding
+from kvref.cache import GrowingCache
 from kvref.capability import Capability
 from kvref.decoder import Decoder
 from kvref.errors import TargetError
@@ -29,8 +29,8 @@ ALONE = "a-row-alone-equals-the-row-in-a-batch"
 class Rounded(GrowingCache):
     """Keeps keys and values in eight bits."""
 
-    def commit(self, new: int, padding: Padding | None = None) -> None:
-        super().commit(new, padding)
+    def commit(self, new: int) -> None:
+        super().commit(new)
         self.layers = {layer: (self.rounded(k), self.rounded(v)) for layer, (k, v) in self.layers.items()}
 
     def rounded(self, kept: torch.Tensor) -> torch.Tensor:

@@ -32,25 +32,25 @@ EFFORT = Effort(examples=10, shrink=False)
 
 class Harmless(GrowingCache):
     @override
-    def commit(self, new: int, padding: Padding | None = None) -> None:
-        super().commit(new, padding)
+    def commit(self, new: int) -> None:
+        super().commit(new)
 
 
 class Raises(GrowingCache):
     @override
-    def commit(self, new: int, padding: Padding | None = None) -> None:
+    def commit(self, new: int) -> None:
         raise RuntimeError("no commit today")
 
 
 class Hangs(GrowingCache):
     @override
-    def commit(self, new: int, padding: Padding | None = None) -> None:
+    def commit(self, new: int) -> None:
         time.sleep(1000)
 
 
 class Leaves(GrowingCache):
     @override
-    def commit(self, new: int, padding: Padding | None = None) -> None:
+    def commit(self, new: int) -> None:
         os._exit(7)
 
 

@@ -63,8 +63,8 @@ def test_the_ledger_leaves_out_what_is_run_aside(decoder: Decoder) -> None:
 class Looped(GPT):
     """Runs its second layer twice for each token, by design: the second time with a place of its own in the cache."""
 
-    def look(self, tokens: torch.Tensor, cache: Cache, padding: Any) -> torch.Tensor:
-        past, new = cache.length, tokens.size(1)
+    def look(self, tokens: torch.Tensor, cache: Cache) -> torch.Tensor:
+        past, new, padding = cache.length, tokens.size(1), cache.padding
         mask = self.attention_mask(past, new, padding)
         x = self.transformer.wte(tokens) + self.transformer.wpe(self.position_ids(past, new, padding))
         for place, layer in enumerate((0, 1, 1)):
@@ -84,8 +84,8 @@ class RunsTwice(GrowingDecoder):
 class ByKeyword(GPT):
     """Calls its blocks with keyword arguments alone."""
 
-    def look(self, tokens: torch.Tensor, cache: Cache, padding: Any) -> torch.Tensor:
-        past, new = cache.length, tokens.size(1)
+    def look(self, tokens: torch.Tensor, cache: Cache) -> torch.Tensor:
+        past, new, padding = cache.length, tokens.size(1), cache.padding
         mask = self.attention_mask(past, new, padding)
         x = self.transformer.wte(tokens) + self.transformer.wpe(self.position_ids(past, new, padding))
         for layer, block in enumerate(self.transformer.h):
