@@ -1,8 +1,8 @@
 """GPT-2 (Radford et al., 2019) with a KV cache, for inference.
 
-Keys and values of a token depend on it and on those before it, so they never change, and a cache may keep them. A pass
-reserves room there, appends the new ones layer by layer, and when all is done commits them: see `kvref.cache`.
-Positions and masks are in `kvref.masks`; checkpoints are loaded in `kvref.weights`.
+Attention is causal: a token's keys and values depend only on it and on earlier tokens, so later ones never change them,
+and a cache may keep them. The cache is in `kvref.cache`, positions and masks are in `kvref.masks`, and `kvref.weights`
+loads checkpoints. In shapes, `new` counts the tokens of this call, and `total` is past + new.
 """
 
 import torch.nn.functional as F
@@ -26,36 +26,36 @@ class CausalSelfAttention(nn.Module):
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
         self.n_head, self.head_dim = config.n_head, config.head_dim
-        kv_width = config.kv_heads * config.head_dim  # n_embd in GPT-2; less where query heads share keys
+        kv_width = config.kv_heads * config.head_dim  # n_embd in GPT-2; less with grouped-query attention
         self.widths = [config.n_embd, kv_width, kv_width]  # of q, k and v
         self.c_attn = nn.Linear(config.n_embd, sum(self.widths))
         self.c_proj = nn.Linear(config.n_embd, config.n_embd)
 
     def forward(self, x: Hidden, mask: Mask | None, cache: Cache, layer: int) -> Hidden:
-        """The cache takes the new keys and values, and gives back all: those of the past, then these."""
+        """Only `mask` makes it causal; it is None where every key may be seen, as by a single new token."""
         q, k, v = (self.split_heads(part) for part in self.c_attn(x).split(self.widths, dim=-1))
-        k, v = (self.repeat_heads(part) for part in cache.append(layer, k, v))
-        y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        k, v = cache.append(layer, k, v)  # now of past and new tokens
+        y = F.scaled_dot_product_attention(q, self.repeat_heads(k), self.repeat_heads(v), attn_mask=mask)
         return self.c_proj(self.merge_heads(y))
 
     def split_heads(self, x: Float[Tensor, "batch new width"]) -> Float[Tensor, "batch heads new head_dim"]:
-        """Cut, then swap axes: one `view` to the final shape would mix heads with time."""
+        """Cut, then swap axes: one `view` to the final shape would mix heads with tokens."""
         return x.view(x.size(0), x.size(1), -1, self.head_dim).transpose(1, 2)
 
     def repeat_heads(
         self, x: Float[Tensor, "batch n_kv_head total head_dim"]
     ) -> Float[Tensor, "batch n_head total head_dim"]:
-        """Neighbours share: of four query heads over two of keys, the first two use the first."""
+        """Neighbours share: with 4 query heads and 2 key heads, these are used as 0, 0, 1, 1."""
         repeats = self.n_head // x.size(1)
         return x if repeats == 1 else x.repeat_interleave(repeats, dim=1)
 
     def merge_heads(self, y: Float[Tensor, "batch n_head new head_dim"]) -> Hidden:
         """Undo `split_heads`."""
-        return y.transpose(1, 2).flatten(-2)
+        return y.transpose(1, 2).flatten(start_dim=2)
 
 
 class MLP(nn.Module):
-    """The half of a block that looks at no other token."""
+    """The half of a block that works on each token alone."""
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Embeddings, blocks and the last norm; `GPT.look` runs them."""
+    """Only holds the parts, under the names of GPT-2's checkpoints; `GPT.look` runs them."""
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
@@ -95,29 +95,30 @@ class Transformer(nn.Module):
 
 
 class GPT(PositionsAndMasks):
-    """The whole `nn.Module`: tokens in, logits and a cache out."""
+    """The model. Its base, an `nn.Module`, has `require_positions`, `position_ids` and `attention_mask`."""
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__(config)
         self.transformer = Transformer(config)
 
     def forward(self, tokens: Int[Tensor, "batch new"], cache: Cache | None = None) -> tuple[Logits, Cache]:
-        """Logits of every new token, and the cache, which now holds them: a new one where none is given."""
+        """Logits of every new token, and the cache, now with these tokens; a new one where none is given.
+
+        Raises `ContextOverflow` or `CacheFull`, with nothing written.
+        """
         cache = GrowingCache() if cache is None else cache
         logits = self.look(tokens, cache)
         cache.commit(tokens.size(1))
         return logits, cache
 
     def look(self, tokens: Int[Tensor, "batch new"], cache: Cache) -> Logits:
-        """Logits of new tokens that the cache does not keep, until `commit` makes them past.
-
-        Raises `ContextOverflow` or `CacheFull` where there is no room for them, before anything is written.
-        """
-        past, new, padding = cache.length, tokens.size(1), cache.padding
-        self.require_positions(past, new)
-        cache.reserve(new)
-        mask = self.attention_mask(past, new, padding)  # None where all is visible, as to one new token
-        x = self.transformer.wte(tokens) + self.transformer.wpe(self.position_ids(past, new, padding))
+        """Logits of tokens that may be thrown away: until a commit they do not count as past, and are written over."""
+        past, new = cache.length, tokens.size(1)
+        padding = cache.padding  # tokens that each row is padded by at its left, or None
+        self.require_positions(past, new)  # raises ContextOverflow
+        cache.reserve(new)  # raises CacheFull
+        mask, positions = self.attention_mask(past, new, padding), self.position_ids(past, new, padding)
+        x = self.transformer.wte(tokens) + self.transformer.wpe(positions)
         for layer, block in enumerate(self.transformer.h):
             x = block(x, mask, cache, layer)
-        return F.linear(self.transformer.ln_f(x), self.transformer.wte.weight)  # the embedding is the output matrix
+        return F.linear(self.transformer.ln_f(x), self.transformer.wte.weight)  # tied weights
