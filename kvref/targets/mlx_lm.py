@@ -17,18 +17,15 @@ from torch import Tensor
 
 from kvref.errors import TargetError, one_line
 from kvref.protocol import Logits, Sampler, Tokens
+from kvref.targets.mlx_sizes import sizes_for
 from kvref.targets.packages import Unfit, imported
-from kvref.targets.tiny import TINY, tiny_config
+from kvref.targets.tiny import TINY
 
 KINDS = ("prompt", "batch")
 """Kinds of cache: the one of a prompt, for one row, and the one that several are merged into, for batches."""
 
 BLOCK = 64
 """Longest sequence to test."""
-
-NOT_IN_CONFIGS: Mapping[str, Any] = {"rope_theta": 10000.0, "rms_norm_eps": 1e-6, "layer_norm_eps": 1e-5}
-"""What newer configs of transformers say elsewhere, and mlx-lm still asks for."""
-
 
 A_MODEL = re.compile(r"^(class Model\b|from .* import .*\bModel\b)", re.MULTILINE)
 """What stands in a module that has a model: its own, or that of another."""
@@ -222,7 +219,11 @@ def make(asked: str, kind: str, device: torch.device, dtype: torch.dtype) -> MLX
     if asked not in known:
         near = get_close_matches(asked, known, 1)
         raise TargetError(f"mlx-lm has no model {asked!r}; did you mean {near[0] if near else 'llama'}?")
-    return MLX(asked, kind, dtype)
+    model = MLX(asked, kind, dtype)
+    model.full(
+        torch.zeros(1, 2, dtype=torch.long)
+    )  # raises now for what cannot run at all, as kernels of another device
+    return model
 
 
 def modules() -> list[str]:
@@ -244,24 +245,14 @@ def remapped() -> Mapping[str, str]:
 def loud_model(model_type: str, mx: Any, dtype: torch.dtype) -> Any:
     """A tiny model: its config is that of transformers where it has one, whose files mlx-lm reads."""
     utils, tree = imported("mlx_lm.utils", "mlx-lm"), imported("mlx.utils", "mlx-lm")
-    sizes = sizes_for(model_type)
-    model_class, arguments = utils._get_classes(config=sizes)
-    model = model_class(arguments.from_dict(sizes))
+    model_class, arguments = utils._get_classes(config={"model_type": model_type})
+    model = model_class(arguments.from_dict(sizes_for(model_type, arguments)))
     generator = torch.Generator().manual_seed(0)
     drawn = [(name, drawn_like(array, generator, mx)) for name, array in tree.tree_flatten(model.parameters())]
     model.update(tree.tree_unflatten(drawn))
     model.set_dtype(getattr(mx, str(dtype).removeprefix("torch.")))
     model.eval()
     return model
-
-
-def sizes_for(model_type: str) -> dict[str, Any]:
-    """What a config file of a tiny model says."""
-    from transformers import CONFIG_MAPPING
-
-    configs: Any = CONFIG_MAPPING
-    known = tiny_config(configs[model_type]).to_dict() if model_type in configs else dict(TINY)
-    return {**NOT_IN_CONFIGS, **known, "model_type": model_type}
 
 
 def drawn_like(array: Any, generator: torch.Generator, mx: Any) -> Any:
