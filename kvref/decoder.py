@@ -11,7 +11,8 @@ Where a way is not greedy decoding, `generate_uncached(prompt, max_new_tokens, e
 cache, and None where it is. What has these two methods alone, and no step, is tested by the laws of generation.
 
 What does not compute in torch says so by an attribute `outside`, the name of what does. No lens can work on its numbers
-then; `in_float64()` may give the same decoder with the same weights in float64, for what tells rounding from a fault.
+then. `in_float64()` may give the same decoder with the same weights, built in float64, for what tells rounding from a
+fault. What computes in torch is lifted to float64 without it, but for constants that were rounded where it was built.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -136,9 +137,9 @@ class Decoder:
         return other
 
     def under_lens(self) -> Implementation:
-        """What answers under the lens: the implementation or, where torch cannot lift it to float64, its own twin."""
+        """What answers under the lens: the implementation or, in float64, the twin that it may have."""
         twin = attribute(self.given, "in_float64")
-        if not (self.outside and self.lens.name in LIFTED and callable(twin)):
+        if self.lens.name not in LIFTED or not callable(twin):
             return self.given
         try:
             return cast("Implementation", twin())

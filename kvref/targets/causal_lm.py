@@ -5,7 +5,7 @@ cache is cropped, what has to be said to it before.
 """
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -106,7 +106,7 @@ class CausalLM:
 
     def __init__(self, model: "PreTrainedModel", cache: CacheKind = "dynamic", max_batch: int | None = None) -> None:
         self.model: Any = model
-        self.kind = cache
+        self.kind: CacheKind = cache
         self.preallocates = cache == "static"
         self.records = cache in ("recorded", "claimed")
         self.declares_static = bool(getattr(model, "_can_compile_fullgraph", False))
@@ -126,6 +126,7 @@ class CausalLM:
         self.n_layer = int(self.config.num_hidden_layers)
         self.generation = Generation(model, static=self.preallocates)
         self.ways = tuple(WAYS)
+        self.in_float64: Callable[[], CausalLM] | None = None
         self.refuses = self.refusals()
 
     def refusals(self) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """Targets from transformers: a model type, tiny and with random weights, or a checkpoint as it is."""
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, cast, get_args
@@ -38,7 +39,32 @@ def from_config(model_type: str, called: str, bench: Bench, caches: str | None, 
     def make(attention: str | None, dtype: torch.dtype | None) -> "PreTrainedModel":
         return tiny_model(model_type, attention=attention, dtype=dtype or torch.float32)
 
-    return targets(make, called, bench, caches, attentions)
+    found = targets(make, called, bench, caches, attentions)
+    for target in found:
+        (decoder,) = target.decoders()
+        add_twin(cast("CausalLM", decoder.given), make)
+    return found
+
+
+def add_twin(implementation: CausalLM, make: Make) -> None:
+    """Let a model be built in float64, with the weights that it has.
+
+    Constants that it makes of its config, decays or frequencies, are then not rounded to the dtype of its weights: two
+    ways to use them that are equal in exact arithmetic differ by that, and float64 would not make it vanish.
+    """
+
+    @cache
+    def in_float64() -> CausalLM:
+        model: Any = make(implementation.model.config._attn_implementation, torch.float64)
+        model.to(implementation.device)
+        for mine, theirs in zip(model.parameters(), implementation.model.parameters(), strict=True):
+            mine.data.copy_(theirs)
+        for mine, theirs in zip(model.buffers(), implementation.model.buffers(), strict=True):
+            if not mine.to(theirs.dtype).allclose(theirs, atol=0.0, equal_nan=True):
+                mine.copy_(theirs)  # drawn at random, and not made of the config
+        return made(model, implementation.kind)
+
+    implementation.in_float64 = in_float64
 
 
 def from_checkpoint(name: str, called: str, bench: Bench, caches: str | None, attentions: str | None) -> list[Target]:
