@@ -185,6 +185,31 @@ class TopLeft(GPT):
         return None if new == 1 else torch.ones(new, past + new, dtype=torch.bool).tril()
 
 
+class SeesTheMean(GPT):
+    """Embeddings are centred over the tokens of the call: without a cache each sees those behind it."""
+
+    @override
+    def look(self, tokens: Tokens, cache: Cache) -> Logits:
+        def centred(_: object, __: object, x: Tensor) -> Tensor:
+            return x - x.mean(dim=1, keepdim=True)
+
+        hook = self.transformer.wte.register_forward_hook(centred)
+        try:
+            return super().look(tokens, cache)
+        finally:
+            hook.remove()
+
+
+def centred(seed: int) -> Pair:
+    """A model that is not causal without a cache, beside itself with one."""
+    model = same_weights(weights.loud(SHAPE, seed), SeesTheMean)
+
+    def full(tokens: Tokens) -> Logits:
+        return model(tokens)[0]
+
+    return Pair(full, partial(in_chunks, model, GrowingCache), torch.float32, draw_tokens(seed, SHAPE.vocab_size))
+
+
 PAD = 3
 
 

@@ -24,6 +24,7 @@ from kvref.disputed import (
     StoresCoarsely,
     TopLeft,
     TurnsThePast,
+    centred,
     kept_cache,
     padded,
     pair,
@@ -178,6 +179,12 @@ def disputes() -> list[Dispute]:
             "scores onto a past are divided by the head dim instead of its root",
             Kind.BUG,
             partial(pair, dtype=bfloat16, cache=ScalesByHeadDim),
+        ),
+        Dispute(
+            "centred-over-the-call",
+            "an embedding is centred over the tokens of the call, so that without a cache it sees those behind it",
+            Kind.BUG,
+            centred,
         ),
         Dispute(
             "buffer-of-the-server",

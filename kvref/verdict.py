@@ -200,7 +200,7 @@ def by_scaling(e: Evidence) -> Verdict | None:
     # Noise says nothing of memory that rounds, since no cache is in it.
     if clean and e.gap_lifted is not None and (vanishes(e) or not e.rounded_on_store):
         return scaled(e, e.gap_lifted, e.noise_lifted or 0.0)
-    return coarse(e, e.gap64)
+    return uncausal(e) or coarse(e, e.gap64)
 
 
 def scaled(e: Evidence, gap64: float, noise64: float) -> Verdict:
@@ -236,6 +236,19 @@ def shrunk(e: Evidence, figures: str) -> Verdict:
 def below_rounding() -> str:
     """What float64 cannot show."""
     return f"a fault that moves no logit by more than {ROUNDING_GAP:g} of the largest"
+
+
+def uncausal(e: Evidence) -> Verdict | None:
+    """Judge noise that is none: without a cache, logits change with what comes behind them, however fine the dtype."""
+    if e.noise is None or e.noise_lifted is None or e.noise_lifted <= NOISES * 2.0**-24:
+        return None
+    if e.noise_lifted < BUG_RATIO * e.noise:
+        return None
+    because = (
+        f"without a cache, logits change by {e.noise_lifted:.1e} of the largest where tokens come behind them, in "
+        f"float64 too: that pass is not causal, so no cache gives the same"
+    )
+    return Verdict(Kind.BUG, because, "what the cache does; whether integers are rounded by a scale of all tokens")
 
 
 def coarse(e: Evidence, gap64: float) -> Verdict:

@@ -82,6 +82,15 @@ RULES: dict[str, tuple[Evidence, Kind]] = {
         replace(HONEST, gap64=1e-7, rounded_on_store=True, gap_lifted=1e-15, noise_lifted=1e-15),
         Kind.ROUNDING,
     ),
+    "the uncached pass is not causal": (F32(gap=0.3, noise=0.3, gap64=0.3, noise64=0.3, noise_lifted=0.3), Kind.BUG),
+    "its noise shrinks with the casts": (
+        BF16(gap=0.3, noise=0.3, gap64=0.3, noise64=0.3, noise_lifted=1e-3, gap_lifted=1e-3),
+        Kind.UNDECIDABLE,
+    ),
+    "its noise is that of float32": (
+        BF16(gap=1e-6, noise=1e-6, gap64=1e-6, noise64=1e-6, noise_lifted=1e-6, gap_lifted=1e-6),
+        Kind.UNDECIDABLE,
+    ),
     "a buffer rounds, wrong": (replace(WRONG, rounded_on_store=True), Kind.BUG),
     # one dtype
     "nothing but a gap": (F32(gap=1e-3), Kind.UNDECIDABLE),
