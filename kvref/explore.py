@@ -115,6 +115,9 @@ class Explorer:
 
     def shrink(self, watch: Attempts, decoder: Decoder, schedule: Schedule) -> None:
         """Try the law on ever smaller examples, from one on which it failed; the smallest is the last that fails."""
+        if not failed(watch, decoder, schedule):
+            watch.repeats = False
+            return
         drawn = self.drawn[decoder.name, schedule]
         tried = dict[Try, bool]()
         end = perf_counter() + MOST_SECONDS

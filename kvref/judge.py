@@ -106,6 +106,7 @@ def judge_gap(question: Question, gap: float) -> Verdict:
         gap64=gap64,
         gap_lifted=question.gap("lifted"),
         noise64=question.noise("promoted"),
+        outside=question.decoder.outside is not None,
         rounded_on_store=rounded,
     )
     if enough(float64):

@@ -76,7 +76,9 @@ class Evidence:
     and `noise64` in float64 with what the code itself casts to coarser dtypes left so, `gap_lifted` and `noise_lifted`
     with everything in float64. `rho` are oracle ratios, one for each fresh model: the error of cached logits against
     float64 over that of uncached ones. `bits` says for exact modes whether all bits were equal. `rounded_on_store` says
-    that numbers were rounded in float64 too, in memory that the code had before.
+    that numbers were rounded in float64 too, in memory that the code had before. `outside` says that the code does not
+    compute in torch, so that what it casts to float32 inside stays so in its float64: noise need not show it, where
+    only the cached pass does it.
     """
 
     dtype: torch.dtype
@@ -89,6 +91,7 @@ class Evidence:
     rho: tuple[float, ...] = ()
     bits: Mapping[str, bool] = field(default_factory=dict[str, bool])
     rounded_on_store: bool = False
+    outside: bool = False
 
     @property
     def models(self) -> int:
@@ -209,6 +212,9 @@ def scaled(e: Evidence, gap64: float, noise64: float) -> Verdict:
     figures = f"the gap is {shown(e.gap)} in {dtype_name(e)} and {gap64:.1e} in float64, ratio {ratio:.1e}"
     if ratio <= ROUNDING_RATIO and gap64 <= ROUNDING_GAP:
         return shrunk(e, figures)
+    if e.outside and gap64 <= NOISES * 2.0**-24:
+        because = f"{figures}: what is cast to float32 inside may leave so much, and cannot be lifted"
+        return Verdict(Kind.UNDECIDABLE, because, f"anything below {NOISES * 2.0**-24:.1e}")
     certain = ratio >= BUG_RATIO or (gap64 >= BUG_GAP and noise64 <= ROUNDING_GAP)
     if not certain or gap64 <= NOISES * noise64:
         return Verdict(Kind.UNDECIDABLE, f"{figures}, noise {noise64:.1e}", f"anything below {gap64:.1e}")

@@ -92,6 +92,10 @@ RULES: dict[str, tuple[Evidence, Kind]] = {
         Kind.UNDECIDABLE,
     ),
     "a buffer rounds, wrong": (replace(WRONG, rounded_on_store=True), Kind.BUG),
+    # out of sight
+    "float32 may be inside": (F32(gap=3e-7, gap64=7e-8, noise64=0.0, gap_lifted=7e-8, outside=True), Kind.UNDECIDABLE),
+    "more than float32 inside": (F32(gap=1e-3, gap64=1e-3, noise64=0.0, gap_lifted=1e-3, outside=True), Kind.BUG),
+    "nothing coarse is inside": (F32(gap=3e-7, gap64=6e-16, noise64=0.0, outside=True), Kind.ROUNDING),
     # one dtype
     "nothing but a gap": (F32(gap=1e-3), Kind.UNDECIDABLE),
     "errors are larger on all": (BF16(gap=0.5, noise=0.01, rho=(9.0, 5.0, 7.0)), Kind.BUG),
