@@ -165,7 +165,7 @@ def next_lens(target: Target, seen_by: Target, watch: Watch, verdict: Verdict | 
     """
     lens = seen_by.decoders()[0].lens
     if not lens.exact:
-        return None
+        return above(target, seen_by, verdict)
     if watch.out_of_reach and lens.name == "grid":
         return Under(target, "fold"), f"{watch.out_of_reach}; under fold"
     if watch.out_of_reach:
@@ -173,6 +173,16 @@ def next_lens(target: Target, seen_by: Target, watch: Watch, verdict: Verdict | 
     if verdict and verdict.kind in PASSES:
         return in_float64(target, f"{verdict.kind}: {verdict.because}")
     return None
+
+
+def above(target: Target, seen_by: Target, verdict: Verdict | None) -> tuple[Target, str] | None:
+    """The target with the bound below which nothing can be decided, where that is larger than the one it had."""
+    known = {decoder.name: decoder.lens for decoder in seen_by.decoders()}
+    if verdict is None or all(verdict.below <= lens.bound for lens in known.values()):
+        return None
+    bounds = {name: max(lens.bound, verdict.below) for name, lens in known.items()}
+    (kind,) = {lens.name for lens in known.values()}
+    return Under(target, kind, bounds), f"{verdict.kind}: {verdict.because}; bound {verdict.below:.1g}"
 
 
 def in_float64(target: Target, why: str) -> tuple[Target, str]:

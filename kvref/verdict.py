@@ -37,6 +37,9 @@ NOISES = 64.0
 rounding, since the noise is often exactly 0: at most 22 times in 4,200 models up to std 0.3 and loud, tripled, as both
 are the largest of a small sample."""
 
+INSIDE = NOISES * 2.0**-24
+"""What one rounding to float32 inside may grow to, as a gap in float64."""
+
 ORACLE_RATIO = 4.0
 """Errors against float64: cached ones are at most 3.1 times the uncached ones in 4,200 models up to std 0.3 and loud,
 and 5.0 times at std 1 once; so all of `MODELS` models have to exceed it."""
@@ -111,11 +114,15 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What it is, the figures that say so, and what else would look the same."""
+    """What it is, the figures that say so, and what else would look the same.
+
+    Where no smaller gap than `below` can be decided, larger ones can.
+    """
 
     kind: Kind
     because: str
     unseen: str
+    below: float = 0.0
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.because} (not seen: {self.unseen})"
@@ -212,9 +219,9 @@ def scaled(e: Evidence, gap64: float, noise64: float) -> Verdict:
     figures = f"the gap is {shown(e.gap)} in {dtype_name(e)} and {gap64:.1e} in float64, ratio {ratio:.1e}"
     if ratio <= ROUNDING_RATIO and gap64 <= ROUNDING_GAP:
         return shrunk(e, figures)
-    if e.outside and gap64 <= NOISES * 2.0**-24:
+    if e.outside and gap64 <= INSIDE:
         because = f"{figures}: what is cast to float32 inside may leave so much, and cannot be lifted"
-        return Verdict(Kind.UNDECIDABLE, because, f"anything below {NOISES * 2.0**-24:.1e}")
+        return Verdict(Kind.UNDECIDABLE, because, f"anything below {INSIDE:.1e}", INSIDE)
     certain = ratio >= BUG_RATIO or (gap64 >= BUG_GAP and noise64 <= ROUNDING_GAP)
     if not certain or gap64 <= NOISES * noise64:
         return Verdict(Kind.UNDECIDABLE, f"{figures}, noise {noise64:.1e}", f"anything below {gap64:.1e}")
@@ -246,7 +253,7 @@ def below_rounding() -> str:
 
 def uncausal(e: Evidence) -> Verdict | None:
     """Judge noise that is none: without a cache, logits change with what comes behind them, however fine the dtype."""
-    if e.noise is None or e.noise_lifted is None or e.noise_lifted <= NOISES * 2.0**-24:
+    if e.noise is None or e.noise_lifted is None or e.noise_lifted <= INSIDE:
         return None
     if e.noise_lifted < BUG_RATIO * e.noise:
         return None

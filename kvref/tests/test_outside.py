@@ -117,3 +117,22 @@ def test_a_twin_that_cannot_be_made_is_the_decoders_fault() -> None:
     decoder = Decoder(NoTwin(), "elsewhere", BENCH.lens_for(torch.float32))
     with pytest.raises(TargetError, match=r"elsewhere: `in_float64` raised RuntimeError: no memory"):
         decoder.under(Bench(lens="float64").lens_for(torch.float32))
+
+
+class CastsInside(Elsewhere):
+    """Out of sight it rounds to float32, with a cache alone, and may have a fault besides."""
+
+    def in_float64(self) -> Elsewhere:
+        return CastsInside(type(self.model), torch.float64)
+
+    def step(self, cache: Any, tokens: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        logits, cache = super().step(cache, tokens)
+        return logits.float().to(logits.dtype), cache
+
+
+def test_what_is_rounded_inside_is_undecidable_and_what_is_larger_is_looked_for() -> None:
+    found = outcome(CastsInside)
+    assert found.status is Status.HELD
+    assert "cast to float32 inside may leave so much" in found.reason
+    assert found.reason.endswith("bound 4e-06")
+    assert outcome(lambda: CastsInside(ForgetsTheOffset)).status is Status.BROKEN
