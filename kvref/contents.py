@@ -143,8 +143,10 @@ def require_fitting(op: Given | Rejected, content: Content) -> None:
         require_room(op.width, content)
         return
     require(len({len(row) for row in tokens}) == 1, "every row must get the same number of tokens")
+    padding = op.padding if isinstance(op, Abort) else 0
+    require(padding >= 0 and not (padding and content.width), "padding is some columns in an empty cache")
     if not isinstance(op, Overflow):
-        require_room(content.width + len(tokens[0]), content)
+        require_room(content.width + padding + len(tokens[0]), content)
 
 
 def require_room(width: int, content: Content) -> None:

@@ -12,12 +12,13 @@ from hypothesis.errors import Flaky
 from hypothesis.strategies import DrawFn, SearchStrategy, composite
 
 from kvref.answers import DecoderRaised
+from kvref.choices import Choices, Sources, TokenSource, pick
 from kvref.decoder import Decoder
 from kvref.finding import LawBroken
 from kvref.law import Law
 from kvref.schedule import Schedule
 from kvref.shrink import smallest
-from kvref.strategies import DRAWN, Choices, Sources, TokenSource, pick
+from kvref.strategies import DRAWN
 from kvref.targets import Target
 
 MOST_SECONDS = 300.0

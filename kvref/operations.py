@@ -79,15 +79,21 @@ class Peek:
 
 @dataclass(frozen=True)
 class Abort:
-    """Tokens whose pass dies when it reaches a layer: the cache stays as it was."""
+    """Tokens whose pass dies when it reaches a layer: the cache stays as it was.
+
+    With `padding` it is a prefill, which has so many columns in front of every row.
+    """
 
     tokens: tuple[Row, ...]
     layer: int = 0
     cache: int = 0
+    padding: int = 0
 
     def __str__(self) -> str:
-        tokens = count(new(self.tokens), "token")
-        return f"extend cache {self.cache} by {tokens}, but fail in layer {self.layer}{show(self.tokens)}"
+        tokens, failing = count(new(self.tokens), "token"), f"but fail in layer {self.layer}{show(self.tokens)}"
+        if not self.padding:
+            return f"extend cache {self.cache} by {tokens}, {failing}"
+        return f"prefill cache {self.cache} with {tokens} behind {count(self.padding, 'column')} of padding, {failing}"
 
 
 @dataclass(frozen=True)

@@ -105,7 +105,9 @@ def alone(schedule: Schedule, row: int) -> Schedule:
         match op:
             case Start():
                 ops.append(Start(1, op.capacity))
-            case Extend() | Overflow() | Peek() | Abort():
+            case Abort(tokens):
+                ops.append(replace(op, tokens=(tokens[row],), padding=0))
+            case Extend() | Overflow() | Peek():
                 ops.append(replace(op, tokens=(op.tokens[row],)))
             case Prefill(tokens, cache=cache):
                 ops.append(Extend((tokens[row],), cache))

@@ -19,12 +19,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from typing import Protocol, TypeVar
 
 from hypothesis import strategies as st
-from hypothesis.strategies import SearchStrategy
 
 from kvref.capability import Capability
+from kvref.choices import Choices, TokenSource, pick
 from kvref.contents import Contents, apply
 from kvref.decoder import Decoder
 from kvref.operations import (
@@ -47,8 +46,6 @@ from kvref.operations import (
     Start,
 )
 from kvref.schedule import Schedule
-
-T = TypeVar("T")
 
 MAX_ROWS = 3
 MAX_CHUNK = 16
@@ -83,39 +80,6 @@ OFFERED_BY: dict[type[Op], frozenset[Capability]] = {
 
 EVERY: tuple[type[Op], ...] = (*(kind for kind in OFFERED_BY if kind is not Poison), Start)
 """All operations that put no number of their own into a cache."""
-
-
-class TokenSource(Protocol):
-    """Where the tokens of a schedule come from."""
-
-    def tokens(self, choice: tuple[int, int], row: int, past: int, new: int) -> Row:
-        """`new` tokens for a row that has `past`, as two numbers below 65536 choose; zeros choose the simplest."""
-        ...
-
-
-Sources = Sequence["TokenSource | SearchStrategy[TokenSource]"]
-"""Where tokens may come from: what is there, or is drawn."""
-
-
-class Choices:
-    """Numbers to choose with, read off a drawn string of bytes; zeros where it ends."""
-
-    def __init__(self, drawn: bytes) -> None:
-        self.drawn = iter(drawn)
-
-    def small(self) -> int:
-        """The next number below 256."""
-        return next(self.drawn, 0)
-
-    def pair(self) -> tuple[int, int]:
-        """The next two numbers below 65536."""
-        first, second, third, fourth = (self.small() for _ in range(4))
-        return first * 256 + second, third * 256 + fourth
-
-
-def pick(options: Sequence[T], byte: int) -> T:
-    """One of the options; zero is the first."""
-    return options[byte % len(options)]
 
 
 Draw = Callable[[Decoder, TokenSource, Choices], Schedule]
@@ -217,6 +181,13 @@ class Draft:
         new = pick([length for length in lengths if 1 <= length <= min(largest, MAX_CHUNK)], size)
         self.add(Refill(row, self.source.tokens(choice, row, 0, new), cache))
 
+    def dying(self, tokens: tuple[Row, ...], number: int, cache: int) -> Abort:
+        """A pass that dies in a layer: onto an empty cache every other one is a prefill, where its padding fits."""
+        other, layer = divmod(number, self.decoder.depth)
+        fits = self.state[cache].width == 0 and self.room(cache) > len(tokens[0])
+        padded = fits and Capability.PREFILL in self.decoder.capabilities
+        return Abort(tokens, layer, cache, other % 2 if padded else 0)
+
     def operate(self, kinds: Sequence[type[Op]]) -> None:
         """Add the operation that the next choices name, if they name one that is possible now."""
         kind = pick(weighted(tuple(kinds)), self.choices.small())
@@ -236,7 +207,7 @@ class Draft:
         elif kind is Peek or kind is Abort:
             size, choice = small(), self.choices.pair()
             tokens = self.tokens(choice, self.size(size, self.room(cache)), cache)
-            self.add(Peek(tokens, cache) if kind is Peek else Abort(tokens, small() % self.decoder.depth, cache))
+            self.add(Peek(tokens, cache) if kind is Peek else self.dying(tokens, small(), cache))
         elif kind is Start:
             self.start(len(content.rows))
         elif kind is Crop:

@@ -162,7 +162,11 @@ def try_step(decoder: Decoder, handles: list[Any], op: Overflow | Abort) -> Base
     """Step with tokens that do not fit, or whose pass dies half-way, and give the exception that ended it, if any."""
     try:
         with failing_in(decoder, op.layer) if isinstance(op, Abort) else nullcontext():
-            _, handles[op.cache] = decoder.step(handles[op.cache], as_tensor(op.tokens, decoder))
+            if isinstance(op, Abort) and op.padding:
+                whole = Prefill(op.tokens, op.padding)
+                decoder.prefill(handles[op.cache], as_tensor(whole.padded, decoder), whole.columns)
+            else:
+                _, handles[op.cache] = decoder.step(handles[op.cache], as_tensor(op.tokens, decoder))
     except Misshapen:
         # It took the tokens, and gave fewer rows of logits for them, say.
         return None

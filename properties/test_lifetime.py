@@ -154,8 +154,9 @@ def test_a_pass_that_dies_leaves_the_cache_as_it_was(decoder: Decoder, schedule:
     """When a pass fails in some layer, the cache still is what it was before, and takes the next tokens.
 
     Memory that runs out, or a user who stops, ends a pass after some layers have written and others have not. A length
-    that was counted first, or rows that are in some layers alone, spoil everything that follows. Redundant on the
-    catalogue, it stays since the rows are compared when the pass has died; a later token may overwrite what it left.
+    that was counted first, rows that are in some layers alone, or the padding of a prompt that never came spoil
+    everything that follows. Redundant on the catalogue, it stays since the rows are compared when the pass has died; a
+    later token may overwrite what it left.
     """
     for step in require_kept(decoder, schedule, Abort, "before the pass that died", "tokens after it"):
         expect(step.refusal is not None, "a pass that failed in a layer gave an answer all the same", step)

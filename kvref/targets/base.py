@@ -8,11 +8,11 @@ from typing import Protocol
 import torch
 
 from kvref.capability import Capability
+from kvref.choices import Sources
 from kvref.decoder import Decoder
 from kvref.lens import Lens, lens_called
 from kvref.operations import Row
 from kvref.prompts import BYTE_VOCAB, byte_encoding, encode, encoding_for
-from kvref.strategies import Sources
 from kvref.tokens import AnyTokens, FromPrompt, FromText, drawn_text, require_prompt
 
 DTYPES = (torch.float32, torch.bfloat16)

@@ -15,6 +15,7 @@ from typing_extensions import override
 from kvref import weights
 from kvref.cache import Cache, GrowingCache, Rows, StaticCache
 from kvref.capability import Capability
+from kvref.choices import Sources
 from kvref.config import GPTConfig
 from kvref.decoder import Decoder
 from kvref.errors import TargetError
@@ -24,7 +25,6 @@ from kvref.operations import count
 from kvref.prompts import BYTE_VOCAB, byte_encoding, encode
 from kvref.protocol import Logits, Tokens
 from kvref.speculate import Propose, Speculation
-from kvref.strategies import Sources
 from kvref.targets.base import DTYPES, Bench
 
 SHAPES = (

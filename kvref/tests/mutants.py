@@ -1,12 +1,14 @@
 """Faults planted to see each law fail: one wrong method each, none of them in the catalogue."""
 
+from collections.abc import Sequence
+
 import torch
 from typing_extensions import override
 
-from kvref.cache import GrowingCache, Rows
+from kvref.cache import Cache, GrowingCache, Rows
 from kvref.generate import generate_cached
 from kvref.measure.verdicts import SharesKeysInBatch
-from kvref.protocol import Sampler, Tokens
+from kvref.protocol import Logits, Sampler, Tokens
 from kvref.targets.reference import GrowingDecoder
 
 
@@ -28,9 +30,19 @@ class FeedsThePromptsLastTokenTwice(GrowingDecoder):
         return generate_cached(self, torch.cat([prompt, prompt[:, -1:]], dim=1), max_new_tokens, sampler)
 
 
+class KeepsThePaddingOfADeadPrefill(GrowingDecoder):
+    """Which columns are padding is noted before the pass, and stays noted when that dies."""
+
+    @override
+    def prefill(self, cache: Cache, tokens: Tokens, padding: Sequence[int]) -> tuple[Logits, Cache]:
+        cache.padding = torch.tensor(list(padding), device=self.device)
+        return self.model(tokens, cache)
+
+
 KILLERS: dict[str, list[type]] = {
     "past-keys-and-values-never-change": [RescalesThePast],
     "a-row-alone-equals-the-row-in-a-batch": [SharesKeysInBatch],
+    "a-pass-that-dies-leaves-the-cache-as-it-was": [KeepsThePaddingOfADeadPrefill],
     "naive-and-cached-generation-give-the-same-tokens": [FeedsThePromptsLastTokenTwice],
 }
 """Planted faults that each law has to be broken by."""

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kvref.choices import Choices
 from kvref.contents import Content
 from kvref.errors import ScheduleError
 from kvref.operations import (
@@ -29,7 +30,6 @@ from kvref.schedule import Schedule, alone, requests, straight
 from kvref.strategies import (
     DRAWN,
     EVERY,
-    Choices,
     conversations,
     overflows,
     ragged_prompts,
@@ -55,6 +55,7 @@ EXAMPLE = Schedule(
         Overflow(((0,) * 9,) * 2, 0),
         Poison(math.nan, 0),
         Reset(0),
+        Abort(((1, 2), (3, 4)), 0, 0, 2),
         Prefill(((1, 2), (3, 4, 5)), 1, 6, 0),
         Peek(((1,), (2,)), 0),
         Abort(((1, 2), (3, 4)), 1, 0),
@@ -73,12 +74,13 @@ IN_WORDS = """\
   7. try to extend cache 0 by 9 tokens, which must be refused
   8. fill the free slots of cache 0 with nan
   9. reset cache 0
- 10. prefill cache 0 with 2, 3 tokens, padded with 6 and 1 more column: [1 2] [3 4 5]
- 11. look at 1 token behind cache 0, kept as it is: [1] [2]
- 12. extend cache 0 by 2 tokens, but fail in layer 1: [1 2] [3 4]
- 13. crop the rows of cache 0 to [0, 2] tokens
- 14. give row 1 of cache 0 to a request of 3 tokens: [7 8 9]
- 15. save cache 0, and restore it"""
+ 10. prefill cache 0 with 2 tokens behind 2 columns of padding, but fail in layer 0: [1 2] [3 4]
+ 11. prefill cache 0 with 2, 3 tokens, padded with 6 and 1 more column: [1 2] [3 4 5]
+ 12. look at 1 token behind cache 0, kept as it is: [1] [2]
+ 13. extend cache 0 by 2 tokens, but fail in layer 1: [1 2] [3 4]
+ 14. crop the rows of cache 0 to [0, 2] tokens
+ 15. give row 1 of cache 0 to a request of 3 tokens: [7 8 9]
+ 16. save cache 0, and restore it"""
 
 
 def test_a_schedule_reads_as_plain_words() -> None:
@@ -88,11 +90,11 @@ def test_a_schedule_reads_as_plain_words() -> None:
 def test_contents_follow_from_plain_lists() -> None:
     before, after = EXAMPLE.contents[7:9]
     assert before == (Content(((1, 2, 3), (4, 5, 6)), 9), Content(((4, 8), (4, 8)), 9))
-    assert after[0] == Content(((), ()), 9)
+    assert after[0] == EXAMPLE.contents[9][0] == Content(((), ()), 9)
 
 
 def test_rows_of_their_own_length_follow_from_plain_lists_too() -> None:
-    padded, looked, died, cropped, given, restored = (state[0] for state in EXAMPLE.contents[9:])
+    padded, looked, died, cropped, given, restored = (state[0] for state in EXAMPLE.contents[10:])
     assert padded == looked == died == Content(((1, 2), (3, 4, 5)), 9, padding=1)
     assert (padded.length, padded.width, padded.ragged) == (3, 4, True)
     assert cropped == Content(((), (3, 4)), 9)
@@ -127,6 +129,8 @@ def test_json_is_strict_json() -> None:
     [
         ((Extend(((0,),)),), "there is no cache 0"),
         ((Start(0),), "at least one row"),
+        ((Start(1), Extend(((0,),)), Abort(((0,),), padding=1)), "padding is some columns in an empty cache"),
+        ((Start(1, 2), Abort(((0, 0),), padding=1)), "room for 2 tokens cannot take them"),
         ((Start(1, 0),), "room for at least one token"),
         ((Start(), Extend(((0,), (0,)))), "2 rows for a cache of 1"),
         ((Start(2), Extend(((0,), (0, 1)))), "same number of tokens"),
