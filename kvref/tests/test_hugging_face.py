@@ -14,6 +14,8 @@ from kvref.capability import Capability
 from kvref.decoder import Decoder
 from kvref.errors import TargetError
 from kvref.law import laws
+from kvref.operations import Crop, Extend, Fork, Prefill, Reset, Start
+from kvref.schedule import Schedule
 from kvref.search import Effort, Outcome, Status, search
 from kvref.targets import Bench, OneDecoder
 from kvref.targets.causal_lm import CacheKind, CausalLM
@@ -168,6 +170,12 @@ def test_a_recorded_cache_that_was_reset_goes_on() -> None:
     _, cache = recorded.step(recorded.start(1), tokens(1, 3))
     logits, _ = recorded.step(recorded.reset(cache), tokens(1, 3))
     assert torch.equal(logits, recorded.full(tokens(1, 3)))
+
+
+def test_columns_of_padding_may_stay_behind_a_crop() -> None:
+    ops = Start(1), Prefill(((5,),), padding=1), Crop(1), Fork(0), Extend(((6,),), 1), Reset(1), Extend(((7,),), 1)
+    (target,) = resolve("hf-config:gpt2", BENCH, "dynamic")
+    laws()["lengths-equal-the-tokens-given"].check(target.decoders()[0], Schedule(ops))
 
 
 def test_a_window_shows_no_keys_and_can_be_left_only_when_recorded() -> None:
