@@ -220,9 +220,8 @@ def make(asked: str, kind: str, device: torch.device, dtype: torch.dtype) -> MLX
         near = get_close_matches(asked, known, 1)
         raise TargetError(f"mlx-lm has no model {asked!r}; did you mean {near[0] if near else 'llama'}?")
     model = MLX(asked, kind, dtype)
-    model.full(
-        torch.zeros(1, 2, dtype=torch.long)
-    )  # raises now for what cannot run at all, as kernels of another device
+    # What cannot run at all, as it has kernels for another device alone, raises now.
+    model.full(torch.zeros(1, 2, dtype=torch.long))
     return model
 
 
