@@ -13,7 +13,7 @@ class HeadsMergedWithoutTransposing(CausalSelfAttention):
     @override
     def merge_heads(self, y: Tensor) -> Tensor:
         batch, _, new, _ = y.shape
-        return y.reshape(batch, new, -1)  # reference: y.transpose(1, 2).flatten(-2)
+        return y.reshape(batch, new, -1)  # reference: y.transpose(1, 2).flatten(start_dim=2)
 
 
 bug = Bug(

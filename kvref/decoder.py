@@ -12,7 +12,8 @@ cache, and None where it is. What has these two methods alone, and no step, is t
 
 What does not compute in torch says so by an attribute `outside`, the name of what does. No lens can work on its numbers
 then. `in_float64()` may give the same decoder with the same weights, built in float64, for what tells rounding from a
-fault. What computes in torch is lifted to float64 without it, but for constants that were rounded where it was built.
+fault; it is called more than once, and had better keep what it gave. What computes in torch is lifted to float64
+without it, but for constants that were rounded where it was built.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -143,6 +144,8 @@ class Decoder:
             return self.given
         try:
             return cast("Implementation", twin())
+        except NotImplementedError:
+            return self.given
         except Exception as error:
             raise TargetError(f"{self.name}: `in_float64` raised {one_line(error)}") from error
 

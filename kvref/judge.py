@@ -13,7 +13,7 @@ from kvref.law import Law
 from kvref.lens import NATIVE, Lens, relative_gap
 from kvref.promote import promoted
 from kvref.protocol import Tokens
-from kvref.scaling import same_bits
+from kvref.scaling import same_bits, sees_ahead
 from kvref.schedule import Schedule
 from kvref.verdict import NOISES, Evidence, Kind, Verdict, decide, enough
 
@@ -58,6 +58,14 @@ class Question:
         """The noise of the decoder without its cache, under a lens."""
         try:
             return noise(self.under(name))
+        except DecoderRaised:
+            return None
+
+    def ahead(self) -> float | None:
+        """How far logits of the lifted decoder, without its cache, move with the tokens behind them."""
+        try:
+            lifted = self.under("lifted")
+            return sees_ahead(lifted.full, sample(lifted))
         except DecoderRaised:
             return None
 
@@ -118,7 +126,8 @@ def judge_gap(question: Question, gap: float) -> Verdict:
             f"the gap is {gap:.1e}, and {most:.1e} is what the noise without a cache allows; float64 cannot be had"
         )
         return Verdict(Kind.BUG if gap > most else Kind.UNDECIDABLE, figures, f"anything below {most:.1e}")
-    return decide(replace(float64, noise=own, noise_lifted=question.noise("lifted"), bits=question.bits()))
+    lifted = question.noise("lifted")
+    return decide(replace(float64, noise=own, noise_lifted=lifted, bits=question.bits(), ahead=question.ahead()))
 
 
 def judge_count(question: Question) -> Verdict:

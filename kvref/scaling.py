@@ -34,6 +34,7 @@ class Run:
     full: Logits
     cached: Logits
     noise: float
+    ahead: float | None
 
     @property
     def gap(self) -> float:
@@ -70,6 +71,7 @@ def measure(
         rho=oracle_ratio(native, wide),
         bits=bits,
         rounded_on_store=rounded,
+        ahead=lifted_all.ahead if lifted_all else None,
     )
 
 
@@ -79,8 +81,22 @@ def run(full: Full, cached: Cached, tokens: Tokens, splits: Sequence[int], mode:
         whole, stepwise = full(tokens), cached(tokens, splits)
         lengths = sorted({max(tokens.size(1) // 2, 1), max(tokens.size(1) - 1, 1)})
         prefixes = [full(tokens[:, :length]) for length in lengths]
+        ahead = sees_ahead(full, tokens)
     noise = max(relative_gap(prefix, whole[:, : prefix.size(1)]) for prefix in prefixes)
-    return Run(whole, stepwise, noise)
+    return Run(whole, stepwise, noise, ahead)
+
+
+def sees_ahead(full: Full, tokens: Tokens) -> float | None:
+    """How far the logits of the first half move where the tokens of the second are others.
+
+    None where the same tokens do not give the same twice. Tokens are 0 or more, so 0 and 1 stand in for each other's.
+    """
+    half = max(tokens.size(1) // 2, 1)
+    others = torch.cat([tokens[:, :half], torch.where(tokens[:, half:] == 0, 1, 0)], dim=1)
+    first, again = full(tokens), full(tokens)
+    if not first.equal(again):
+        return None
+    return relative_gap(full(others)[:, :half], first[:, :half])
 
 
 def lifted(full: Full, cached: Cached, tokens: Tokens, splits: Sequence[int], mode: Promote) -> tuple[Run | None, bool]:

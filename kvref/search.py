@@ -161,7 +161,7 @@ def next_lens(target: Target, seen_by: Target, watch: Watch, verdict: Verdict | 
     """The target under the lens to search on with, and why; None where the search is at its end.
 
     From an exact lens it goes on in float64, which sees every bug that is larger than rounding there; from the grid,
-    where numbers are too large for that, it goes to fold. There is no way back, so it ends.
+    where numbers are too large for that, it goes to fold. There is no way back, and bounds only grow, so it ends.
     """
     lens = seen_by.decoders()[0].lens
     if not lens.exact:

@@ -81,7 +81,8 @@ class Evidence:
     float64 over that of uncached ones. `bits` says for exact modes whether all bits were equal. `rounded_on_store` says
     that numbers were rounded in float64 too, in memory that the code had before. `outside` says that the code does not
     compute in torch, so that what it casts to float32 inside stays so in its float64: noise need not show it, where
-    only the cached pass does it.
+    only the cached pass does it. `ahead` is how far earlier logits move, without a cache and lifted, where later tokens
+    of a sequence of the same length are others.
     """
 
     dtype: torch.dtype
@@ -95,6 +96,7 @@ class Evidence:
     bits: Mapping[str, bool] = field(default_factory=dict[str, bool])
     rounded_on_store: bool = False
     outside: bool = False
+    ahead: float | None = None
 
     @property
     def models(self) -> int:
@@ -252,14 +254,12 @@ def below_rounding() -> str:
 
 
 def uncausal(e: Evidence) -> Verdict | None:
-    """Judge noise that is none: without a cache, logits change with what comes behind them, however fine the dtype."""
-    if e.noise is None or e.noise_lifted is None or e.noise_lifted <= INSIDE:
-        return None
-    if e.noise_lifted < BUG_RATIO * e.noise:
+    """Judge a pass without a cache whose logits change with the tokens behind them, in float64 and equal shapes."""
+    if e.ahead is None or e.ahead <= INSIDE:
         return None
     because = (
-        f"without a cache, logits change by {e.noise_lifted:.1e} of the largest where tokens come behind them, in "
-        f"float64 too: that pass is not causal, so no cache gives the same"
+        f"without a cache, logits change by {e.ahead:.1e} of the largest where later tokens are others, in float64 "
+        f"too: that pass is not causal, so no cache gives the same"
     )
     return Verdict(Kind.BUG, because, "what the cache does; whether integers are rounded by a scale of all tokens")
 

@@ -39,11 +39,7 @@ def from_config(model_type: str, called: str, bench: Bench, caches: str | None, 
     def make(attention: str | None, dtype: torch.dtype | None) -> "PreTrainedModel":
         return tiny_model(model_type, attention=attention, dtype=dtype or torch.float32)
 
-    found = targets(make, called, bench, caches, attentions)
-    for target in found:
-        (decoder,) = target.decoders()
-        add_twin(cast("CausalLM", decoder.given), make)
-    return found
+    return targets(make, called, bench, caches, attentions, rebuilds=True)
 
 
 def add_twin(implementation: CausalLM, make: Make) -> None:
@@ -59,9 +55,6 @@ def add_twin(implementation: CausalLM, make: Make) -> None:
         model.to(implementation.device)
         for mine, theirs in zip(model.parameters(), implementation.model.parameters(), strict=True):
             mine.data.copy_(theirs)
-        for mine, theirs in zip(model.buffers(), implementation.model.buffers(), strict=True):
-            if not mine.to(theirs.dtype).allclose(theirs, atol=0.0, equal_nan=True):
-                mine.copy_(theirs)  # drawn at random, and not made of the config
         return made(model, implementation.kind)
 
     implementation.in_float64 = in_float64
@@ -101,8 +94,10 @@ def from_checkpoint(name: str, called: str, bench: Bench, caches: str | None, at
     return targets(make, called, bench, caches, attentions)
 
 
-def targets(make: Make, called: str, bench: Bench, caches: str | None, attentions: str | None) -> list[Target]:
-    """One target for each kind of cache and of attention.
+def targets(
+    make: Make, called: str, bench: Bench, caches: str | None, attentions: str | None, rebuilds: bool = False
+) -> list[Target]:
+    """One target for each kind of cache and of attention; `rebuilds` says that another model costs little.
 
     Where none is named, it is the attention that transformers prefers, the dynamic cache, the recorded one where a
     layer keeps no more than the last tokens, and the static one where its class says that it fits.
@@ -123,6 +118,8 @@ def targets(make: Make, called: str, bench: Bench, caches: str | None, attention
             raise TargetError(f"{called} cannot be checked ({one_line(error)})") from error
         attention = asked or model.config._attn_implementation
         for implementation in implementations:
+            if rebuilds:
+                add_twin(implementation, make)
             kind = implementation.kind
             name = f"{called} ({kind} cache, {attention} attention)"
             decoder = Decoder(implementation, name, bench.lens_for(implementation.dtype))

@@ -119,6 +119,17 @@ def test_a_twin_that_cannot_be_made_is_the_decoders_fault() -> None:
         decoder.under(Bench(lens="float64").lens_for(torch.float32))
 
 
+def test_a_twin_that_is_refused_is_none() -> None:
+    class NoTwin(GrowingDecoder):
+        def in_float64(self) -> GrowingDecoder:
+            raise NotImplementedError
+
+    lens = Bench(lens="float64").lens_for(torch.float32)
+    decoder = Decoder(NoTwin(loud(SHAPE)), "refuses", BENCH.lens_for(torch.float32)).under(lens)
+    assert decoder.implementation is decoder.given
+    assert decoder.full(torch.tensor([[1, 2]])).dtype == torch.float64
+
+
 class CastsInside(Elsewhere):
     """Out of sight it rounds to float32, with a cache alone, and may have a fault besides."""
 

@@ -127,6 +127,8 @@ def test_what_a_package_cannot_give_is_refused(
 def test_models_of_mlx_lm_are_listed_without_importing_any(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     models = tmp_path / "mlx_lm" / "models"
     models.mkdir(parents=True)
+    for package in (models, models.parent):
+        (package / "__init__.py").touch()
     for name, text in {
         "own": "class Model(Module):\n    pass\n",
         "another": "from .own import ModelArgs, Model\n",

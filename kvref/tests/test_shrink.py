@@ -111,6 +111,21 @@ def test_what_fails_no_more_in_the_end_does_not_repeat() -> None:
     assert not watch.repeats
 
 
+def test_what_does_not_fail_again_is_not_made_smaller() -> None:
+    law = "a-fork-and-its-origin-never-meet"
+    watch = Seen(laws()[law])
+    explorer, decoder, schedule = explored(reference(), watch, law)
+    tried = list[Schedule]()
+
+    def healed(_: Decoder, schedule: Schedule) -> None:
+        tried.append(schedule)
+
+    watch.attempt = healed  # pyright: ignore[reportAttributeAccessIssue] in place of the method
+    explorer.shrink(watch, decoder, schedule)
+    assert tried == [schedule]
+    assert not watch.repeats
+
+
 def test_tokens_of_a_drawn_text_are_given_up_for_any_tokens_or_kept() -> None:
     target = ReferenceTarget("reference:growing", "growing", BENCH)
     explorer = Explorer(laws()[EQUALITY], target)
