@@ -34,7 +34,6 @@ class Run:
     full: Logits
     cached: Logits
     noise: float
-    ahead: float | None
 
     @property
     def gap(self) -> float:
@@ -59,6 +58,10 @@ def measure(
         native = run(full, cached, tokens, splits)
         wide, rounded = lifted(full, cached, tokens, splits, promoted(dtype))
         lifted_all, _ = (None, False) if settled(wide) else lifted(full, cached, tokens, splits, promoted(dtype, True))
+        ahead = None
+        if lifted_all:
+            with promoted(dtype, True):
+                ahead = sees_ahead(full, tokens)
         bits = compare_bits(full, cached, tokens, splits, modes)
     return Evidence(
         dtype,
@@ -71,7 +74,7 @@ def measure(
         rho=oracle_ratio(native, wide),
         bits=bits,
         rounded_on_store=rounded,
-        ahead=lifted_all.ahead if lifted_all else None,
+        ahead=ahead,
     )
 
 
@@ -81,9 +84,8 @@ def run(full: Full, cached: Cached, tokens: Tokens, splits: Sequence[int], mode:
         whole, stepwise = full(tokens), cached(tokens, splits)
         lengths = sorted({max(tokens.size(1) // 2, 1), max(tokens.size(1) - 1, 1)})
         prefixes = [full(tokens[:, :length]) for length in lengths]
-        ahead = sees_ahead(full, tokens)
     noise = max(relative_gap(prefix, whole[:, : prefix.size(1)]) for prefix in prefixes)
-    return Run(whole, stepwise, noise, ahead)
+    return Run(whole, stepwise, noise)
 
 
 def sees_ahead(full: Full, tokens: Tokens) -> float | None:
