@@ -2,24 +2,38 @@
 
 from collections import Counter
 from collections.abc import Collection
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
+from typing_extensions import override
 
 from kvref.errors import BadInput
+from kvref.measure.bill_cli import bill
+from kvref.measure.latency_cli import latency
+from kvref.measure.tests_cli import tests
 from kvref.options import Device
 
-app = typer.Typer(rich_markup_mode=None, help="Measure what kvref claims, on this machine.")
+
+class OrATarget(TyperGroup):
+    """A group whose first word may be a target in place of a command: then `latency` is meant."""
+
+    @override
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        named = bool(args) and (args[0] in self.commands or args[0] == "--help")
+        return super().parse_args(ctx, args if named else ["latency", *args])
+
+
+HELP = (
+    "Measure a cache and what kvref claims, on this machine. `kvref measure TARGET` is `kvref measure latency TARGET`."
+)
+
+app = typer.Typer(rich_markup_mode=None, help=HELP, cls=OrATarget)
+app.command(epilog="Exit codes: 0 measured, 2 bad input, 4 stopped.")(latency)
+app.command(epilog="Exit codes: 0 all as counted, 1 a count differs from its formula, 2 bad input.")(bill)
+app.command(epilog="Exit codes: 0 measured, 2 bad input, 4 stopped.")(tests)
 
 Seed = Annotated[int, typer.Option(min=0, help="The same seed draws the same.")]
-
-
-@app.callback(invoke_without_command=True)
-def root(context: typer.Context) -> None:
-    """Measure what kvref claims, on this machine."""
-    if context.invoked_subcommand is None:
-        raise BadInput("give what to measure, such as `kvref measure lens`; see `kvref measure --help`")
-
 
 PROGRESS = 10_000
 """Schedules after which a line of progress is printed."""

@@ -1,0 +1,45 @@
+"""What was measured, kept: a line of JSON for each sample as it comes, and one file with the environment in the end."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from kvref.errors import BadInput
+from kvref.measure.samples import Sample
+
+
+class Kept:
+    """A folder with `measure.jsonl`, which has every sample even of a run that is killed, and `measure.json`.
+
+    Raises `BadInput` where they cannot be written, before anything is measured.
+    """
+
+    def __init__(self, folder: Path, head: Mapping[str, Any]) -> None:
+        self.folder, self.head = folder, dict(head)
+        self.samples = list[Sample]()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self.lines = (folder / "measure.jsonl").open("w", encoding="utf-8")
+        except OSError as error:
+            raise BadInput(f"{folder} cannot be written to ({error.strerror or error}); give another --out") from None
+        self.write(self.head)
+
+    def add(self, sample: Sample) -> None:
+        """Keep a sample."""
+        self.samples.append(sample)
+        self.write(asdict(sample))
+
+    def write(self, data: Mapping[str, Any]) -> None:
+        """One line, in the file when this returns."""
+        self.lines.write(json.dumps(data) + "\n")
+        self.lines.flush()
+
+    def close(self, lines: Sequence[str], *, stopped: bool) -> Path:
+        """Write all in one file: environment and settings, what was said, and every sample."""
+        self.lines.close()
+        path = self.folder / "measure.json"
+        data = {**self.head, "stopped": stopped, "said": list(lines), "samples": [asdict(one) for one in self.samples]}
+        path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+        return path
