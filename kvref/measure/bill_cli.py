@@ -2,6 +2,7 @@
 
 import json
 import re
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -114,7 +115,8 @@ def require_positive(option: str, value: int) -> None:
 def bytes_in(memory: str) -> int:
     """Bytes in a size with a unit."""
     parts = re.fullmatch(r"(\d+(?:\.\d+)?) *([KMGT]i?B)", memory.strip())
-    size = int(float(parts[1]) * UNITS[parts[2]]) if parts else 0
+    number = float(parts[1]) * UNITS[parts[2]] if parts else 0.0
+    size = int(number) if isfinite(number) else 0
     if size < 1:
         raise BadInput(f"--memory {memory!r} is no size; give a positive number and a unit, as 80GiB or 512MB")
     return size

@@ -79,7 +79,8 @@ def reads_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[t
     """Tensors that an operator reads, and how many bytes of each."""
     if func is torch.ops.aten.embedding.default:
         table, indices = args[:2]
-        return [(table, indices.numel() * table.size(1) * table.itemsize)]
+        rows = min(indices.numel(), table.size(0))  # the same row of many is one row
+        return [(table, rows * table.size(1) * table.itemsize)]
     found: list[tuple[Tensor, int]] = []
     for place, argument in enumerate(func._schema.arguments):
         given = kwargs.get(argument.name) if place >= len(args) else args[place]

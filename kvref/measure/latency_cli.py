@@ -1,5 +1,6 @@
 """`kvref measure [TARGET]`: time per token with each kind of cache and without one, in lines, a picture and JSON."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -50,9 +51,12 @@ def latency(
     from kvref.measure.run import Request, measure
 
     if threads is not None:
-        if threads < 1:
-            raise BadInput(f"--threads is {threads}; it must be at least 1")
+        most = os.cpu_count() or 1
+        if not 1 <= threads <= most:
+            raise BadInput(f"--threads is {threads}; it must be from 1 to {most}")
         torch.set_num_threads(threads)
+    if article and (target not in (None, "reference") or weights or set(size or []) - {"gpt2"}):
+        raise BadInput("the article is about GPT-2 small; leave out the target, --weights and --size")
     asked = Asked(target, weights, cache=cache, attn=attn, device=device, dtype=(dtype,) if dtype else ())
     request = Request(
         asked,

@@ -13,7 +13,7 @@ from kvref.config import GPTConfig
 from kvref.environment import environment
 from kvref.errors import BadInput
 from kvref.measure import formulas, picture, summary
-from kvref.measure.curves import Curves, curves
+from kvref.measure.curves import WINDOW, Curves, curves
 from kvref.measure.graphs import graphed_seconds
 from kvref.measure.kept import Kept
 from kvref.measure.latency import measure_generation, measure_latency
@@ -68,6 +68,8 @@ class Request:
                 raise BadInput(f"there is no size {size!r}; there are {', '.join(SHAPES)}")
         if self.sizes and not self.of_reference:
             raise BadInput(f"--size is for the reference; {self.asked.target or self.asked.weights} has its own shape")
+        if "," in (self.asked.attn or ""):
+            raise BadInput("give one kind of attention: all ways are compared with one pass without a cache")
         for path in self.pictures:
             picture.require_picture(path)
 
@@ -79,7 +81,7 @@ class Request:
     @property
     def setting(self) -> Setting:
         """What is run of each subject."""
-        positions = spaced(self.prompt + 1, self.tokens, self.places)
+        positions = spaced(min(self.prompt + WINDOW, self.tokens), self.tokens, self.places)
         return Setting(self.prompt, self.tokens, positions, self.repeats)
 
     def require_room(self, name: str, block_size: int) -> None:
@@ -102,8 +104,9 @@ def subjects(request: Request) -> Iterator[Subject]:
         for size in request.sizes or ("gpt2",):
             weights.loud.cache_clear()  # the last size would stay in memory beside this one
             require_memory(memory(SHAPES[size], request, dtype), bench.device, size)
-            model = weights.loud(SHAPES[size], 0, dtype, bench.device)
-            yield reference_subject(size, model, kinds, peers=request.peers)
+            yield reference_subject(
+                size, weights.loud(SHAPES[size], 0, dtype, bench.device), kinds, peers=request.peers
+            )
     elif asked.weights is not None:
         targets = targets_of(asked, bench)
         kinds = [target.name.rpartition(":")[2] for target in targets]
@@ -149,22 +152,23 @@ def measure(request: Request, say: Say) -> tuple[int, list[Curves]]:
         for subject in subjects(request):
             request.require_room(subject.name, subject.block_size)
             for batch in request.batches:
-                done += one(subject, batch, request, kept, tell)
+                one(subject, batch, request, kept, tell, done)
+            del subject  # or it would be in memory beside the next
         stopped = False
     except KeyboardInterrupt:
         pass
     finally:
-        path = kept.close(said, stopped=stopped)
-    for file in request.pictures if done else ():
-        picture.draw(done, file, title(request))
-        tell(f"picture: {file}")
-    tell(f"samples: {path}")
+        for file in request.pictures if done else ():
+            picture.draw(done, file, title(request))
+            tell(f"picture: {file}")
+        if path := kept.close(said, stopped=stopped):
+            tell(f"samples: {path}")
     if stopped:
         tell("stopped before the end; what is above was done")
     return STOPPED if stopped else 0, done
 
 
-def one(subject: Subject, batch: int, request: Request, kept: Kept, tell: Say) -> list[Curves]:
+def one(subject: Subject, batch: int, request: Request, kept: Kept, tell: Say, done: list[Curves]) -> None:
     """Time one subject at one batch size, and say what came of it; also of what was done when it is stopped."""
     tell(head(subject, batch, request))
     for way, decoder in subject.decoders.items():
@@ -180,9 +184,10 @@ def one(subject: Subject, batch: int, request: Request, kept: Kept, tell: Say) -
                 samples.append(sample)
     finally:
         timed = [curves(samples)] if any(sample.what == "token" for sample in samples) else []
+        done += [curve for curve in timed if curve.positions]
         for line in (line for curve in timed for line in summary.summary(curve)):
             tell(line)
-        for line in summary.generations(samples, list(subject.ways)[-1]):
+        for line in summary.generations(samples, list(subject.ways)[-1], [*subject.ways, *subject.peers]):
             tell(line)
     for curve in timed:
         most = measure_limits(subject.device, subject.dtype)
@@ -191,7 +196,6 @@ def one(subject: Subject, batch: int, request: Request, kept: Kept, tell: Say) -
         for line in picture.terminal(curve):
             tell(line)
     tell("")
-    return timed
 
 
 def graphed(subject: Subject, curve: Curves, most: Limits) -> Iterator[str]:

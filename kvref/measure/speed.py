@@ -106,4 +106,4 @@ def timed(what: Pass, context: Numerics, device: str) -> float:
 def synchronize(device: str) -> None:
     """Wait until a GPU has done what it was asked for."""
     if device != "cpu":
-        torch.cuda.synchronize()
+        torch.cuda.synchronize(device)

@@ -98,13 +98,6 @@ class Subject:
         """Greedy generation with a cache."""
         return lambda prompt, new: generate_cached(self.ways[way], prompt, new, SeededSampler())
 
-    def require_same_tokens(self, said: Mapping[str, list[list[int]]]) -> None:
-        """Raise `BadInput` where ways to generate differ in a token, since then they have not done the same work."""
-        first, *others = said
-        for other in others:
-            if said[other] != said[first]:
-                raise BadInput(f"{other} generates other tokens than {first} with the same weights; nothing to compare")
-
 
 def reference_subject(name: str, model: GPT, kinds: Sequence[str], *, peers: bool) -> Subject:
     """The reference with these kinds of cache, and its peers if asked for."""

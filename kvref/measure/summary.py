@@ -70,7 +70,7 @@ def growth(curves: Curves) -> Iterator[str]:
     for way in curves.ways:
         slope, exponent = curves.slope(way), curves.exponent(way)
         yield (
-            f"growth {way:12.12} +{1e5 * slope.value:.3f} ms per 100 tokens "
+            f"growth {way:20.20} +{1e5 * slope.value:.3f} ms per 100 tokens "
             f"[{1e5 * slope.low:.3f}, {1e5 * slope.high:.3f}], position^{exponent}"
         ).replace("+-", "-")
 
@@ -92,8 +92,8 @@ def limits(curves: Curves, subject: Subject, most: Limits) -> Iterator[str]:
         yield f"  by these limits alone, a token behind {last} takes {least}: {naive / cached:.1f} times"
 
 
-def generations(samples: Sequence[Sample], reference: str) -> Iterator[str]:
-    """Whole generations against the reference's, in pairs."""
+def generations(samples: Sequence[Sample], reference: str, asked: Sequence[str]) -> Iterator[str]:
+    """Whole generations against the reference's, in pairs, of those ways of all that give the same tokens."""
     runs = [sample for sample in samples if sample.what == "generate"]
     if not runs:
         return
@@ -102,5 +102,8 @@ def generations(samples: Sequence[Sample], reference: str) -> Iterator[str]:
         if way != reference:
             spread = Spread.of([run.seconds[way] / run.seconds[reference] for run in runs])
             yield "  " + ratio(way, reference, spread)
+    for way in asked:
+        if way not in runs[0].seconds:
+            yield f"  {way} is not compared: it gives other tokens"
     middle = median(run.seconds[reference] for run in runs)
     yield f"  {reference}: {middle:.2f} s, batch {runs[0].batch}"

@@ -1,9 +1,11 @@
 """`kvref measure`: what is timed is what is said, equal first, and nothing of it is lost."""
 
 import json
+import re
 import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,9 @@ from kvref.config import GPTConfig
 from kvref.decoder import Decoder
 from kvref.errors import BadInput
 from kvref.lens import Lens
-from kvref.measure import article, limits, picture, run
+from kvref.measure import article, latency, limits, picture, run, summary
 from kvref.measure.curves import curves
+from kvref.measure.formulas import read_bytes
 from kvref.measure.latency import measure_generation, measure_latency, random_tokens
 from kvref.measure.limits import Limits
 from kvref.measure.peers import same_weights
@@ -67,13 +70,14 @@ def test_every_way_runs_the_same_tokens_each_once() -> None:
     sequence = random_tokens(subject, 2, 12).tolist()
     for way in ways.values():
         starts = [number for number, (call, _) in enumerate(way.calls) if call == "start"]
-        for begin, end in zip(starts[1:], [*starts[2:], len(way.calls)], strict=True):  # the first is the warm-up
+        assert len(starts) == 3  # the first is the warm-up
+        for begin, end in zip(starts, [*starts[1:], len(way.calls)], strict=True):
             assert way.calls[begin] == ("start", [[2, 12]])
             steps = [given for call, given in way.calls[begin:end] if call == "step"]
             assert [len(step[0]) for step in steps] == [3] + [1] * 9
             assert [[token for step in steps for token in step[row]] for row in range(2)] == sequence
-    naive = [given for call, given in ways["one"].calls if call == "full"][2:]
-    assert naive == 2 * [[row[:end] for row in sequence] for end in (3, 4, 8, 12)]
+    naive = [given for call, given in ways["one"].calls if call == "full"]
+    assert naive == 3 * [[row[:end] for row in sequence] for end in (3, 4, 8, 12)]  # the warm-up meets every length
     assert not any(call == "full" for call, _ in ways["two"].calls)
     assert [sample.what for sample in samples] == 2 * (["prefill"] + ["token"] * 9)
     for sample in samples:
@@ -95,12 +99,86 @@ def test_ratios_are_of_pairs_and_the_whole_is_their_sum() -> None:
     assert curve.positions == [3, 6, 12]
     spread = curve.ratio(NAIVE, "cached", 12)
     assert (spread.middle, spread.low, spread.high) == (6.0, 3.0, 9.0)  # and not 12 / 2, the ratio of the medians
-    assert curve.whole("cached") == {0: 20.0, 1: 20.0, 2: 40.0}
+    assert curve.whole("cached") == {0: 20.0, 1: 20.0, 2: 40.0}  # ten steps, each counted
     rest = sum(range(4, 13)) + 3  # every token behind the prompt; the first is at the first position that was timed
     assert curve.whole(NAIVE) == pytest.approx({0: 0.5 * rest, 1: 1.0 * rest, 2: 3.0 * rest})
     assert curve.slope(NAIVE).value == pytest.approx(1.0)
     assert curve.exponent(NAIVE).value == pytest.approx(1.0)
     assert curve.exponent("cached").value == pytest.approx(0.0)
+
+
+def test_a_cached_way_is_timed_by_its_last_steps_and_summed_by_all() -> None:
+    samples = [Sample("s", 1, 0, "prefill", 2, {"cached": 1.0})]
+    for at in range(3, 43):
+        seconds = {"cached": float(at + 100 * (at % 10 == 0))}
+        samples.append(Sample("s", 1, 0, "token", at, seconds | ({NAIVE: 1.0} if at in (7, 42) else {})))
+    curve = curves(samples)
+    assert curve.at("cached", 7).middle == 5.0
+    assert curve.at("cached", 42).middle == 41.0  # of 38, 39, 140, 41, 42
+    assert curve.whole("cached") == {0: float(sum(range(3, 43)) + 400)}
+
+
+def test_the_lines_say_what_was_measured() -> None:
+    said = "\n".join(summary.summary(curves([*made(0.5, 2.0), *made(1.0, 2.0, 1)])))
+    assert re.search(r"naive / cached +4\.50   \[3\.00, 6\.00\]", said)
+    assert "naive 1500.0 ms, cached 2000.0 ms" in said
+    assert "of one row: cached 0.5" in said
+    four = [replace(sample, batch=4) for sample in made(0.5, 2.0)]
+    assert "of all rows: cached 2.0" in "\n".join(summary.summary(curves(four)))
+    assert "growth cached               +0.000 ms per 100 tokens" in said
+
+
+def test_the_limits_are_shares_of_what_has_to_be_read() -> None:
+    subject, most = small(), Limits(bytes_per_second=1e6, flops_per_second=1e9)
+    curve = curves([*made(0.5, 2.0)])
+    assert subject.config is not None
+    for batch in (1, 4):
+        read = read_bytes(subject.config, 11, torch.float32, batch)
+        said = list(summary.limits(replace(curve, batch=batch), subject, most))
+        assert f"{read / 1e6:.1f} MB to read for a token behind 12, {read / 1e6 / 2.0:.0%} of the bandwidth" in said[1]
+
+
+def test_generations_are_set_against_the_last_cache() -> None:
+    runs = [Sample("s", 1, n, "generate", 9, {"static": 2.0, "other": 3.0 + n}) for n in range(3)]
+    said = list(summary.generations(runs, "static", ["static", "other", "odd"]))
+    assert re.search(r"other / static +2\.00   \[1\.50, 2\.50\]", said[1])
+    assert said[2] == "  odd is not compared: it gives other tokens"
+
+
+def test_a_gpu_is_waited_for_before_and_behind_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = list[str]()
+    monkeypatch.setattr(latency, "synchronize", lambda device: done.append(f"wait {device}"))
+    latency.seconds_of({"a": lambda: done.append("a"), "b": lambda: done.append("b")}, torch.device("cuda:1"))
+    assert done == ["wait cuda:1", "a", "wait cuda:1", "wait cuda:1", "b", "wait cuda:1"]
+
+
+def test_ways_take_turns() -> None:
+    order = list[str]()
+
+    class Noting(Recorder):
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.name = name
+
+        def start(self, batch: int, capacity: int | None) -> list[int]:
+            order.append(self.name)
+            return super().start(batch, capacity)
+
+    native = Lens("native", torch.float32)
+    list(measure_latency(Subject("s", {name: Decoder(Noting(name), name, native) for name in "ab"}), 1, SETTING))
+    assert "".join(order) == "ab" + "ab" + "ba"
+
+
+def test_a_decoder_that_raises_while_it_is_timed_is_said() -> None:
+    class Late(Recorder):
+        def full(self, tokens: torch.Tensor) -> torch.Tensor:
+            if tokens.size(1) > 10:
+                raise ValueError("too late")
+            return super().full(tokens)
+
+    subject = Subject("s", {"late": Decoder(Late(), "late", Lens("native", torch.float32))})
+    with pytest.raises(BadInput, match="naive raised while it was timed: ValueError: too late"):
+        list(measure_latency(subject, 1, SETTING))
 
 
 def test_a_repeat_that_was_cut_short_counts_where_it_got_to() -> None:
@@ -127,7 +205,9 @@ def test_the_reference_is_equal_by_bits_before_it_is_timed(batch: int) -> None:
         assert require_same(decoder, batch, subject.weight_bytes) == "the same bits (tile)"
 
 
-@pytest.mark.parametrize("name", ["stale-cache", "missing-position-offset", "unmasked-chunk", "free-slots-attended"])
+@pytest.mark.parametrize(
+    "name", ["stale-cache", "missing-position-offset", "causal-during-decode", "free-slots-attended"]
+)
 def test_what_is_wrong_is_not_timed(name: str) -> None:
     decoder = catalogue()[name].target(BENCH).decoders()[-1]
     with pytest.raises(BadInput, match="other logits with its cache than without"):
@@ -152,9 +232,9 @@ def test_peers_have_the_same_weights_and_say_the_same() -> None:
 
 
 def test_peers_that_say_something_else_are_not_compared() -> None:
-    subject = small()
-    with pytest.raises(BadInput, match="static generates other tokens than growing"):
-        subject.require_same_tokens({"growing": [[1, 2]], "static": [[1, 3]]})
+    odd = replace(small("static"), peers={"odd": lambda prompt, new: [[0] * new for _ in prompt]})
+    (sample,) = measure_generation(odd, 2, 3, 9, 1)
+    assert set(sample.seconds) == {"static"}
 
 
 @pytest.mark.parametrize(
@@ -203,10 +283,11 @@ def test_a_run_that_is_stopped_keeps_its_rows(kvref: Any, monkeypatch: pytest.Mo
                 raise KeyboardInterrupt
 
     monkeypatch.setattr(run, "measure_latency", stopped)
-    code, out, _ = kvref(*TINY)
+    code, out, _ = kvref(*TINY, "--picture", "plot.svg")
     assert code == 4
     assert "stopped before the end" in out
     assert "naive / static" in out
+    assert Path("plot.svg").exists()
     kept = json.loads(Path(".kvref/measure.json").read_text())
     assert kept["stopped"]
     assert len(kept["samples"]) == 13
@@ -266,11 +347,13 @@ BAD = {
     "no row": (("--batch", "0"), "--batch is 0"),
     "no repeat": (("--repeats", "0"), "--repeats is 0"),
     "no place": (("--places", "0"), "--places is 0"),
-    "no thread": (("--threads", "0"), "--threads is 0"),
+    "no thread": (("--threads", "0"), "--threads is 0; it must be from 1 to"),
     "no such size": (("--size", "gpt5"), "there is no size 'gpt5'"),
     "no such target": (("nonesuch",), "'nonesuch' is no target"),
     "no such dtype": (("--dtype", "int4"), "there is no dtype 'int4'"),
     "no such cache": (("--cache", "paged"), "there is no 'paged' cache"),
+    "two kinds of attention": (("hf-config:llama", "--attn", "eager,sdpa"), "give one kind of attention"),
+    "the article of another model": (("--article", "--size", "tiny"), "the article is about GPT-2 small"),
     "a shape for a target that has one": (("hf-config:gpt2", "--size", "gpt2"), "--size is for the reference"),
     "both a target and weights": (("hf-config:gpt2", "--weights", "x"), "give a target or --weights"),
     "no picture": (("--picture", "plot.bmp"), "ends in .png or .svg"),
@@ -287,6 +370,14 @@ def test_bad_input_gets_one_line(kvref: Any, name: str) -> None:
     code, _, err = kvref("measure", *args)
     assert (code, len(err.splitlines())) == (2, 1), err
     assert said in err
+
+
+def test_bad_input_leaves_what_was_measured_before(kvref: Any) -> None:
+    Path(".kvref").mkdir()
+    for name in ("measure.json", "measure.jsonl"):
+        Path(".kvref", name).write_text("before")
+    assert kvref("measure", "nonesuch")[0] == 2
+    assert [Path(".kvref", name).read_text() for name in ("measure.json", "measure.jsonl")] == ["before", "before"]
 
 
 def test_a_folder_that_cannot_be_written_to_is_said_before_anything_is_measured(kvref: Any) -> None:

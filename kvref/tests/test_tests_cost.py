@@ -73,7 +73,7 @@ def test_a_law_costs_what_its_search_says() -> None:
     assert {run.schedules for run in cost.runs} == {outcome.examples}
 
 
-@pytest.mark.parametrize("lens", ["tile", "grid", "fold"])
+@pytest.mark.parametrize("lens", ["tile", "fold"])
 def test_a_lens_and_ordinary_kernels_try_the_same_schedules(lens: str) -> None:
     request = Request(Asked("reference", cache="growing", device="cpu", lens=lens), (), 6, repeats=2, only=("lens",))
     costs = list(measure_tests(request))
