@@ -14,10 +14,12 @@ import typer
 from kvref import case_cli, init_cli
 from kvref.errors import BadInput, CaseError, NotExact
 from kvref.forks import TRANSFORMERS, warm
+from kvref.learn.cli import app as learn
 from kvref.matrix.cli import app as bugs
 from kvref.measure.cli import app as measure
 from kvref.options import Attention, Cache, Device, Laws, Lens, Timeout
 from kvref.sweep import cli as sweep_cli
+from kvref.teach.cli import app as teach
 
 if TYPE_CHECKING:
     from kvref.asked import Asked
@@ -36,6 +38,8 @@ WEIGHTS_SECONDS = 300.0
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 app.add_typer(bugs, name="bugs")
 app.add_typer(measure, name="measure")
+app.add_typer(learn, name="learn")
+app.add_typer(teach, name="teach")
 app.command(epilog=case_cli.EXIT_CODES)(case_cli.replay)
 app.command(epilog="Exit codes: 0 kept, 2 bad input.")(case_cli.keep)
 app.command(epilog="Exit codes: 0 explained, 2 bad input.")(case_cli.explain)
@@ -290,7 +294,7 @@ INTERRUPTED = 130
 """What newer versions of typer give for Ctrl-C, where older ones raise."""
 
 
-COMMANDS = ("bugs", "check", "env", "explain", "init", "keep", "measure", "replay", "script", "sweep")
+COMMANDS = ("bugs", "check", "env", "explain", "init", "keep", "learn", "measure", "replay", "script", "sweep", "teach")
 
 
 def main() -> None:

@@ -11,6 +11,9 @@ from kvref.operations import Row
 from kvref.schedule import Schedule
 from kvref.trace import FirstLayers, Step, play, prefilled, tokens_of
 
+KEPT = "the keys and values are those of one prefill, so it is how they are read that goes wrong"
+"""What is said where no key or value is wrong."""
+
 
 def locate(decoder: Decoder, schedule: Schedule, index: int | None) -> str | None:
     """Say which keys or values are the first wrong ones up to a step, or that none is.
@@ -32,7 +35,7 @@ def locate(decoder: Decoder, schedule: Schedule, index: int | None) -> str | Non
         return str(error.divergence)
     except DecoderRaised:
         return None
-    return "the keys and values are those of one prefill, so it is how they are read that goes wrong"
+    return KEPT
 
 
 def compare(step: Step, row: int, tokens: Row, layers: FirstLayers) -> None:

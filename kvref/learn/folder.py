@@ -1,0 +1,176 @@
+"""A student's folder: the exercises as files, a README, and the progress in one small file."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from kvref.errors import BadInput
+from kvref.learn.course import CHAPTERS
+from kvref.learn.exercises import Exercise, exercises, file_name
+
+PROGRESS = "progress.json"
+"""The file that makes a folder one of the course."""
+
+SCHEMA = 1
+
+
+@dataclass
+class Progress:
+    """What has been done: when each exercise was solved, which were skipped, and how many hints were seen of each."""
+
+    solved: dict[str, str] = field(default_factory=dict[str, str])
+    skipped: list[str] = field(default_factory=list[str])
+    hints: dict[str, int] = field(default_factory=dict[str, int])
+
+
+class Folder:
+    """A folder of the course. Raises `BadInput` for one that is none, or whose progress cannot be read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            data: Any = json.loads((path / PROGRESS).read_text(encoding="utf-8"))
+            if data.pop("schema") != SCHEMA:
+                raise ValueError("another schema")
+            self.progress = Progress(**data)
+            for each in (self.progress.solved, self.progress.hints):
+                dict(each)
+        except FileNotFoundError:
+            raise BadInput(
+                f"{path} is no folder of the course; `kvref learn init DIR` makes one, and commands are given inside it"
+            ) from None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise BadInput(f"{path / PROGRESS} cannot be read ({error}); mend it, or begin again elsewhere") from None
+
+    def save(self) -> None:
+        """Write the progress."""
+        write_progress(self.path, self.progress)
+
+    def file(self, exercise: Exercise) -> Path:
+        """Where an exercise lies. Raises `BadInput` where its file is gone."""
+        path = self.path / file_name(exercise)
+        if not path.is_file():
+            raise BadInput(f"{path} is gone; `kvref learn reset {exercise.name}` gives it back")
+        return path
+
+    def current(self) -> Exercise | None:
+        """The first exercise that is neither solved nor skipped, else the first that was skipped; None at the end."""
+        left = [each for each in exercises().values() if each.name not in self.progress.solved]
+        unskipped = [each for each in left if each.name not in self.progress.skipped]
+        return next(iter([*unskipped, *left]), None)
+
+    def solve(self, exercise: Exercise) -> None:
+        """Note that an exercise is solved."""
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        self.progress.solved.setdefault(exercise.name, now)
+        self.save()
+
+    def unsolve(self, exercise: Exercise) -> None:
+        """Note that an exercise that was solved is so no longer."""
+        if self.progress.solved.pop(exercise.name, None):
+            self.save()
+
+    def skip(self, exercise: Exercise) -> None:
+        """Leave an exercise for later."""
+        if exercise.name not in self.progress.skipped:
+            self.progress.skipped.append(exercise.name)
+            self.save()
+
+    def hint(self, exercise: Exercise, hints: Sequence[str]) -> tuple[int, str]:
+        """The next hint of those that there are, counted from 1; the last one again once all were seen."""
+        number = min(self.progress.hints.get(exercise.name, 0) + 1, len(hints))
+        self.progress.hints[exercise.name] = number
+        self.save()
+        return number, hints[number - 1]
+
+    def reset(self, exercise: Exercise) -> Path:
+        """Give an exercise back as it was. What the student wrote is kept beside it, with `.mine` behind its name."""
+        path = self.path / file_name(exercise)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        kept = path.with_suffix(".py.mine")
+        if path.is_file():
+            path.replace(kept)
+        path.write_text(exercise.start(), encoding="utf-8")
+        self.progress.solved.pop(exercise.name, None)
+        self.progress.hints.pop(exercise.name, None)
+        if exercise.name in self.progress.skipped:
+            self.progress.skipped.remove(exercise.name)
+        self.save()
+        return kept
+
+
+def make(path: Path) -> int:
+    """Write a folder of the course, and say how many exercises it has.
+
+    Raises `BadInput` for a folder that has something in it, or that cannot be written.
+    """
+    try:
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise BadInput(f"{path} is there already, and not empty; give another name")
+        for exercise in exercises().values():
+            file = path / file_name(exercise)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(exercise.start(), encoding="utf-8")
+        (path / "README.md").write_text(readme(), encoding="utf-8")
+        write_progress(path, Progress())  # last: what is half written is no folder of the course
+    except OSError as error:
+        raise BadInput(f"{path} cannot be written ({error.strerror or error}); give another name") from None
+    return len(exercises())
+
+
+def write_progress(path: Path, progress: Progress) -> None:
+    """Write the progress of a folder at once, so that it is never half there."""
+    data = {"schema": SCHEMA, **asdict(progress)}
+    new = path / f"{PROGRESS}.new"
+    try:
+        new.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+        new.replace(path / PROGRESS)
+    except OSError as error:
+        raise BadInput(f"{path / PROGRESS} cannot be written ({error.strerror or error})") from None
+
+
+def readme() -> str:
+    """What the folder says of itself: how to work, and the chapters."""
+    chapters = "\n\n".join(
+        f"## {number}. {chapter.title}\n\n{chapter.about}\n\n{listed(chapter.name)}"
+        for number, chapter in enumerate(CHAPTERS, start=1)
+    )
+    return f"{INTRODUCTION}\n{chapters}\n"
+
+
+def listed(chapter: str) -> str:
+    """The exercises of a chapter, one a line."""
+    return "\n".join(
+        f"- `{each.name}` ({each.kind}): `{file_name(each)}`"
+        for each in exercises().values()
+        if each.chapter.name == chapter
+    )
+
+
+INTRODUCTION = """# KV caches: repair, write, explain
+
+A decoder that generates text keeps the keys and values of past tokens. Each exercise here is about one way in which
+that went wrong in real code. You need to know what attention is, and some Python; kvref has the model, the caches and
+the laws.
+
+    kvref learn                 watch the files here: save one, and see what comes of it
+    kvref learn test NAME       judge one exercise, where there is no terminal to watch
+    kvref learn hint NAME       a hint; the third says most
+    kvref learn list            what there is, and what you have done
+    kvref learn reset NAME      the file as it was; yours is kept beside it
+    kvref learn skip NAME       leave one for later
+    kvref learn solution NAME   ours, once yours holds
+
+- **repair**: one method is wrong. Mend it until every law holds. You are shown the smallest schedule on which one does
+  not: numbered cache operations, an arrow at the first wrong one, and what it did beside what it should have done. In
+  pictures of keys, `#` is a key that a token sees and `.` one that it does not.
+- **write**: complete a property, so that it fails on wrong caches and holds on right ones.
+- **explain**: choose the cause of a failure that you are shown.
+
+The model is `kvref/gpt2.py`, its caches `kvref/cache.py`, positions and masks `kvref/masks.py`: read them whenever you
+like (`python -c "import kvref; print(kvref.__path__)"` says where). Shapes are written as `batch n_head new head_dim`;
+`new` counts the tokens of a call, `past` those in the cache, `total` both.
+"""

@@ -1,0 +1,89 @@
+"""Judging a repair: the student's class under the laws, those first that the bug is known to break."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from kvref.bug import Bug
+from kvref.errors import BadInput
+from kvref.law import EQUALITY, Law, laws
+from kvref.learn.repair import CLASS, Method
+from kvref.matrix.record import record
+from kvref.search import FAULTS, Effort, Outcome, Status, search
+from kvref.targets import Bench, ReferenceTarget, Target
+from kvref.targets.reference import kind_of
+from kvref.targets.resolve import load
+
+KILLERS = 3
+"""Laws that are known to break on the bug soonest, which are tried first and with most schedules."""
+
+BEYOND = 8
+"""Schedules that are tried of such a law behind the one that broke it when it was measured."""
+
+FEW = 3
+"""Schedules for every other law: a repair that breaks something else is to be seen, and the student is waiting."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What came of a repair: `broken` is the first law that does not hold, None where all that was tried held."""
+
+    target: Target
+    tried: tuple[Outcome, ...]
+    seconds: float
+
+    @property
+    def broken(self) -> Outcome | None:
+        """The first law that is broken, or on which the class raises."""
+        return next((outcome for outcome in self.tried if outcome.status in FAULTS), None)
+
+    @property
+    def solved(self) -> bool:
+        """Whether everything holds, and something was tried."""
+        return self.broken is None and any(outcome.status is Status.HELD for outcome in self.tried)
+
+    @property
+    def schedules(self) -> int:
+        """Schedules that were tried."""
+        return sum(outcome.examples for outcome in self.tried)
+
+
+def judge(path: Path, bug: Bug) -> Verdict:
+    """Try the class in a file under every law, and stop at the first that is broken.
+
+    Raises `BadInput`, with one line for the student, for a file that cannot be tried.
+    """
+    torch.set_num_threads(1)
+    begun = perf_counter()
+    part = class_in(path, bug)
+    target = ReferenceTarget("yours", kind_of(part, None, CLASS), Bench(dtypes=(torch.float32,)), part)
+    tried = list[Outcome]()
+    for law, examples in plan(bug):
+        tried.append(search(law, target, Effort(examples=examples, profile="")))
+        if tried[-1].status in FAULTS:
+            break
+    return Verdict(target, tuple(tried), perf_counter() - begun)
+
+
+def plan(bug: Bug) -> Iterator[tuple[Law, int]]:
+    """Every law, and how many schedules to try; of the first ones that which shows positions goes before the others."""
+    known, kills = laws(), record().kills.get(bug.name, {})
+    first = record().killers(bug.name)[:KILLERS]
+    if EQUALITY in kills:
+        first = [EQUALITY, *(name for name in first if name != EQUALITY)][:KILLERS]
+    yield from ((known[name], kills[name] + BEYOND) for name in first)
+    yield from ((law, FEW) for name, law in known.items() if name not in first)
+
+
+def class_in(path: Path, bug: Bug) -> Any:
+    """The student's class. Raises `BadInput` where there is none that has the method."""
+    method, found = Method.of(bug), load(str(path), CLASS)
+    if not isinstance(found, type) or not issubclass(found, method.base):
+        raise BadInput(f"{path.name} has no class {CLASS} that derives from {method.base.__name__}")
+    if not callable(vars(found).get(method.name)):
+        raise BadInput(f"{CLASS} has no {method.name}: the exercise is to write it, not to inherit it")
+    return found

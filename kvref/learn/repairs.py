@@ -1,0 +1,118 @@
+"""Repairs as exercises: what the student is told of a class that breaks a law."""
+
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from kvref.bug import Bug, catalogue
+from kvref.decoder import Decoder
+from kvref.finding import Finding
+from kvref.learn.course import Chapter, chapter_of, repairs
+from kvref.learn.exercises import Answer, Kind
+from kvref.learn.judge import Verdict, judge
+from kvref.learn.pictures import drawn
+from kvref.learn.repair import CLASS, Method, meant, solution, start
+from kvref.locate import KEPT
+from kvref.operations import count
+from kvref.search import Status
+
+WIDTH = 80
+"""Columns of the terminal that is written for."""
+
+
+@dataclass(frozen=True)
+class Repair:
+    """A bug of the catalogue to be mended."""
+
+    name: str
+    bug: Bug
+
+    kind: Kind = "repair"
+
+    @property
+    def chapter(self) -> Chapter:
+        """The chapter it belongs to."""
+        return chapter_of(self.name)
+
+    def heading(self) -> str:
+        """What the file says before its code."""
+        method = Method.of(self.bug)
+        task = (
+            f"The method below is the only one that is wrong. Mend `{CLASS}.{method.name}` until every law holds: "
+            f"`kvref learn test {self.name}` shows the smallest schedule on which one does not, and `kvref learn hint "
+            f"{self.name}` helps in three steps. Its docstring says what it is meant to do."
+        )
+        about = textwrap.fill(self.chapter.about, 100)
+        return f"{self.chapter.title}: repair {self.name}.\n\n{about}\n\n{textwrap.fill(task, 100)}\n"
+
+    def start(self) -> str:
+        """The file as it is given."""
+        return start(self.bug, self.heading())
+
+    def solution(self) -> str:
+        """The file with the reference's method."""
+        return solution(self.bug, self.heading())
+
+    def judge(self, path: Path) -> Answer:
+        """Try every law on the student's class. Raises `BadInput` for a file that cannot be tried."""
+        verdict = judge(path, self.bug)
+        if verdict.solved:
+            held = sum(outcome.status is Status.HELD for outcome in verdict.tried)
+            said = f"every law holds: {count(held, 'law')} on {count(verdict.schedules, 'schedule')}"
+            return Answer(True, (f"{said}, in {verdict.seconds:.1f} s",), score=1.0)
+        if (broken := verdict.broken) is None or broken.finding is None:
+            return Answer(False, ("no law could be tried on it: none of its cases came up",))
+        lines = *told(broken.finding), *pictures(verdict, broken.finding)
+        return Answer(False, tuple(lines), self.hints(broken.finding))
+
+    def hints(self, finding: Finding) -> tuple[str, ...]:
+        """Three steps: look at this schedule; ask this question; this is when it goes wrong, and what is meant."""
+        method = Method.of(self.bug)
+        due = " ".join(meant(method).split())
+        last = f"It goes wrong on {self.bug.trigger}. `{method.name}` is meant to do this: {due}"
+        return look_at(finding), self.bug.hint, last
+
+
+def look_at(finding: Finding) -> str:
+    """Where to look, by the failure that was seen."""
+    if finding.divergence.step is None:
+        return "Play the schedule with pencil and paper: which tokens are in the cache after each step?"
+    step = finding.divergence.step
+    before = finding.schedule.ops[step - 1] if step else None
+    said = f"Step {step + 1} is the first wrong one: {str(finding.schedule.ops[step]).split(':')[0]}."
+    if before is not None:
+        said += f" Before it: {str(before).split(':')[0]}. What does the method do in each of the two?"
+    if finding.origin == KEPT:
+        said += " What was kept is right, so it is how it is read that goes wrong."
+    elif finding.origin:
+        said += " What was kept of the tokens is wrong already, not only how it is read."
+    return said
+
+
+def told(finding: Finding) -> Iterator[str]:
+    """The finding in few lines: the law, the schedule, and where it first goes wrong."""
+    yield from wrapped("law", finding.sentence)
+    for number, line in enumerate(str(finding.schedule).splitlines()):
+        mark = "->" if number == finding.divergence.step else "  "
+        yield from wrapped("schedule" if not number else "", f"{mark} {line}", behind="      ")
+    yield from wrapped("raised" if finding.raised else "diverges", str(finding.divergence))
+
+
+def wrapped(label: str, text: str, behind: str = "") -> list[str]:
+    """Text behind a label, in lines that fit a terminal."""
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=f"{label:10}", subsequent_indent=" " * 10 + behind, break_on_hyphens=False
+    )
+
+
+def pictures(verdict: Verdict, finding: Finding) -> list[str]:
+    """Pictures of the wrong step, if there are any."""
+    found: list[Decoder] = [decoder for decoder in verdict.target.decoders() if decoder.name == finding.decoder]
+    return drawn(found[0].under(finding.lens), finding) if found else []
+
+
+def repair_exercises() -> list[Repair]:
+    """All repairs, in the order of the course."""
+    bugs = catalogue()
+    return [Repair(name, bugs[bug]) for name, bug in repairs().items()]

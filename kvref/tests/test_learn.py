@@ -1,0 +1,336 @@
+"""The course at a terminal: its folder, what a student is told, and the loop that watches files."""
+
+import json
+import os
+import tokenize
+from collections.abc import Callable, Iterator
+from io import StringIO
+from pathlib import Path
+from tokenize import COMMENT
+from typing import Any
+
+import pytest
+
+from kvref.bug import catalogue, source
+from kvref.errors import BadInput
+from kvref.learn import folder as folders
+from kvref.learn import session, watch
+from kvref.learn.course import CHAPTERS, chapter_of, repairs
+from kvref.learn.exercises import Answer, exercises, file_name
+from kvref.learn.folder import PROGRESS, Folder, Progress, make
+from kvref.learn.repair import Method, solution, start
+from kvref.learn.repairs import Repair, repair_exercises
+from kvref.tests.test_cli import kvref as kvref
+
+REPAIRS = {each.name: each for each in repair_exercises()}
+FEW = ("why-1", "positions-1", "masks-2")
+
+
+@pytest.fixture
+def course(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a few exercises alone, which costs no searches for findings."""
+    few = {name: REPAIRS[name] for name in FEW}
+    for module in (folders, watch):
+        monkeypatch.setattr(module, "exercises", lambda: few)
+    path = tmp_path / "course"
+    make(path)
+    return path
+
+
+def file_of(name: str, course: Path) -> Path:
+    """The file of an exercise."""
+    return course / file_name(REPAIRS[name])
+
+
+def solve(name: str, course: Path) -> None:
+    """Write the solution of an exercise over its file."""
+    file_of(name, course).write_text(REPAIRS[name].solution())
+
+
+def test_every_repair_is_of_the_catalogue_and_there_are_enough() -> None:
+    made_from = list(repairs().values())
+    assert set(made_from) <= set(catalogue())
+    assert len(set(made_from)) == len(made_from) >= 20
+    assert all(chapter.repairs for chapter in CHAPTERS)
+
+
+@pytest.mark.parametrize("name", REPAIRS)
+def test_nothing_in_a_repair_names_its_bug(name: str) -> None:
+    exercise, bug = REPAIRS[name], REPAIRS[name].bug
+    text = exercise.start()
+    comments = [token.string for token in tokenize.generate_tokens(StringIO(text).readline) if token.type == COMMENT]
+    assert not comments
+    for secret in (bug.name, bug.name.replace("-", "_"), bug.part.__name__, bug.wrong, bug.trigger, bug.hint):
+        assert secret.lower() not in text.lower()
+    assert text != exercise.solution()
+    compile(text, name, "exec")
+
+
+@pytest.mark.parametrize("name", REPAIRS)
+def test_a_solution_is_the_method_of_the_reference(name: str) -> None:
+    # So it holds under every law, as the reference does; `kvref teach check` tries it.
+    bug = REPAIRS[name].bug
+    body = [f"    {line}" for line in source(Method.of(bug).right)[1:]]
+    assert body == solution(bug, "Heading").splitlines()[-len(body) :]
+    assert body != start(bug, "Heading").splitlines()[-len(body) :]
+
+
+@pytest.mark.parametrize("name", REPAIRS)
+def test_every_repair_begins_with_a_broken_law(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(REPAIRS[name].start())
+    answer = REPAIRS[name].judge(path)
+    assert not answer.solved
+    assert answer.lines[0].startswith("law ")
+    assert not any(line.startswith("raised") for line in answer.lines)
+    assert len(answer.hints) == 3
+    assert all(answer.hints)
+    assert all(len(line) <= 80 for line in answer.lines)
+
+
+def test_a_name_that_there_is_not_gets_the_nearest() -> None:
+    with pytest.raises(BadInput, match="did you mean positions-1"):
+        chapter_of("postions-1")
+
+
+PICTURES = {
+    "positions-1": ("position ids   expected 1", "position ids   yours    0"),
+    "masks-2": ("keys seen      expected   yours", "token 1        ##.        #.."),
+    "masks-4": ("token 1        ##         ########",),
+    "writing-2": ("cached tokens  =x",),
+    "batching-1": ("token 1        .#..       ##..",),
+}
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_a_repair_shows_what_the_wrong_step_did(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(REPAIRS[name].start())
+    answer = REPAIRS[name].judge(path)
+    assert not answer.solved
+    assert answer.score == 0.0
+    for line in PICTURES[name]:
+        assert any(said.startswith(line) for said in answer.lines), answer.lines
+    assert all(len(line) <= 80 and line.isprintable() for line in answer.lines)
+    assert any("->" in line for line in answer.lines)
+    assert len(answer.hints) == 3
+    assert REPAIRS[name].bug.hint in answer.hints
+
+
+BAD = {
+    "a syntax error": ("def", "SyntaxError"),
+    "an empty file": ("", "has no 'Mine'"),
+    "another class": ("class Mine: pass", "has no class Mine that derives from"),
+    "no method": ("from kvref.gpt2 import GPT\nclass Mine(GPT): pass", "Mine has no position_ids"),
+    "an exit": ("import sys; sys.exit(0)", "SystemExit"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_file_that_cannot_be_tried_gets_one_line(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    text, said = BAD[name]
+    path.write_text(text)
+    with pytest.raises(BadInput, match=said) as raised:
+        REPAIRS["positions-1"].judge(path)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_repair_that_breaks_something_else_is_not_solved(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(REPAIRS["positions-1"].solution().replace(".clamp(min=0)", ""))
+    answer = REPAIRS["positions-1"].judge(path)
+    assert not answer.solved
+
+
+def test_a_method_that_raises_is_not_solved(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from kvref.gpt2 import GPT\nclass Mine(GPT):\n"
+        "    def position_ids(self, past, new, padding=None):\n        raise ValueError('nothing yet')\n"
+    )
+    answer = REPAIRS["positions-1"].judge(path)
+    assert not answer.solved
+    assert any("nothing yet" in line for line in answer.lines)
+
+
+def test_a_folder_has_every_file_and_says_what_to_do(course: Path) -> None:
+    readme = (course / "README.md").read_text()
+    for name in FEW:
+        assert file_of(name, course).read_text() == REPAIRS[name].start()
+        assert f"`{name}`" in readme
+    assert json.loads((course / PROGRESS).read_text())["solved"] == {}
+
+
+def test_a_folder_that_is_not_empty_is_left_alone(course: Path) -> None:
+    before = (course / "README.md").read_text()
+    with pytest.raises(BadInput, match="not empty"):
+        make(course)
+    assert (course / "README.md").read_text() == before
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"schema": 9}', '{"schema": 1, "solved": 3}', '{"schema": 1, "other": {}}']
+)
+def test_progress_that_cannot_be_read_is_said(course: Path, text: str) -> None:
+    (course / PROGRESS).write_text(text)
+    with pytest.raises(BadInput, match="cannot be read"):
+        Folder(course)
+
+
+def test_the_next_exercise_is_the_first_that_is_left(course: Path) -> None:
+    folder = Folder(course)
+
+    def current() -> str:
+        found = Folder(course).current()
+        return found.name if found else ""
+
+    assert current() == "why-1"
+    folder.solve(REPAIRS["why-1"])
+    assert current() == "positions-1"
+    folder.skip(REPAIRS["positions-1"])
+    assert current() == "masks-2"
+    folder.solve(REPAIRS["masks-2"])
+    assert current() == "positions-1"
+    folder.solve(REPAIRS["positions-1"])
+    assert current() == ""
+
+
+def test_a_reset_keeps_what_was_written(course: Path) -> None:
+    folder, path = Folder(course), file_of("why-1", course)
+    path.write_text("mine")
+    folder.solve(REPAIRS["why-1"])
+    kept = folder.reset(REPAIRS["why-1"])
+    assert (kept.read_text(), path.read_text()) == ("mine", REPAIRS["why-1"].start())
+    assert Folder(course).progress == Progress()
+    path.unlink()
+    with pytest.raises(BadInput, match="kvref learn reset why-1"):
+        folder.file(REPAIRS["why-1"])
+
+
+def test_a_save_is_judged_and_leads_to_the_next(course: Path) -> None:
+    said = list[str]()
+    folder = Folder(course)
+    assert not session.judged(folder, REPAIRS["positions-1"], 60.0, said.append)
+    assert "positions-1: not yet; `kvref learn hint positions-1` helps" in said
+    for number in (1, 2, 3, 3):
+        said.clear()
+        assert session.hinted(folder, REPAIRS["positions-1"], 60.0, said.append)
+        assert said[0].startswith(f"hint {number} of 3: ")
+        assert all(len(line) <= 80 for line in said)
+    solve("positions-1", course)
+    said.clear()
+    assert session.judged(folder, REPAIRS["positions-1"], 60.0, said.append)
+    assert "positions-1: solved" in said
+    assert Folder(course).progress.solved
+    file_of("positions-1", course).write_text("def")
+    assert not session.judged(folder, REPAIRS["positions-1"], 60.0, said.append)
+    assert not Folder(course).progress.solved
+    assert not session.hinted(folder, REPAIRS["positions-1"], 60.0, said.append)
+
+
+def answered(monkeypatch: pytest.MonkeyPatch, solved: Callable[[str], bool]) -> None:
+    """Judge without a process of its own."""
+
+    def judge_apart(name: str, path: Path, seconds: float) -> Any:
+        del seconds
+        right = solved(path.read_text())
+        return type("Result", (), {"answer": Answer(right, (f"{name} looked at",), ("a", "b", "c"))})
+
+    monkeypatch.setattr(session, "judge_apart", judge_apart)
+
+
+def test_the_loop_judges_what_is_saved_and_obeys(course: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answered(monkeypatch, lambda text: text == "right")
+    said = list[str]()
+    loop = watch.Watch(Folder(course), 1.0, said.append)
+
+    def save(name: str, text: str) -> None:
+        path = file_of(name, course)
+        path.write_text(text)
+        os.utime(path, ns=(1, loop.seen[name] + 1))
+
+    def lines() -> Iterator[str | None]:
+        yield None
+        assert not said
+        save("why-1", "wrong")
+        yield None
+        yield None
+        assert "why-1 looked at" in said
+        yield "h\n"
+        assert "hint 1 of 3: a" in said
+        save("why-1", "right")
+        yield None
+        yield None
+        assert "why-1: solved" in said
+        assert loop.current is REPAIRS["positions-1"]
+        yield "s\n"
+        assert loop.current is REPAIRS["masks-2"]
+        yield "\n"
+        assert "masks-2 looked at" in said
+        yield "r\n"
+        assert file_of("masks-2", course).read_text() == REPAIRS["masks-2"].start()
+        yield "l\n"
+        assert any("why-1*" in line for line in said)
+        yield "what\n"
+        assert said[-1] == watch.KEYS
+        file_of("why-1", course).unlink()
+        yield None
+        yield watch.END
+        raise AssertionError("it went on")
+
+    given = lines()
+    watch.run(loop, lambda _: next(given))
+
+
+def test_commands_are_given_inside_a_folder_of_the_course(kvref: Any) -> None:
+    for command in (("list",), ("test", "why-1"), ("hint", "why-1"), ("reset", "why-1"), ("skip", "why-1")):
+        code, _, err = kvref("learn", *command)
+        assert code == 2
+        assert "is no folder of the course" in err
+        assert len(err.splitlines()) == 1
+
+
+def test_without_a_terminal_there_is_nothing_to_watch(kvref: Any) -> None:
+    code, _, err = kvref("learn")
+    assert code == 2
+    assert "kvref learn test NAME" in err
+
+
+def test_an_exercise_that_there_is_not_is_said(kvref: Any) -> None:
+    code, _, err = kvref("learn", "test", "masks-99")
+    assert code == 2
+    assert "there is no exercise 'masks-99'" in err
+
+
+def test_the_whole_course_is_written_and_worked_through_by_commands(kvref: Any) -> None:
+    code, out, _ = kvref("learn", "init", "course")
+    assert code == 0
+    assert f"{len(exercises())} exercises in course" in out
+    os.chdir("course")
+    code, out, _ = kvref("learn", "test", "why-1")
+    assert code == 1
+    assert "->" in out
+    code, out, _ = kvref("learn", "solution", "why-1")
+    assert (code, "class Mine" in out) == (1, False)
+    solve("why-1", Path())
+    code, out, _ = kvref("learn", "test", "why-1")
+    assert code == 0, out
+    code, out, _ = kvref("learn", "solution", "why-1")
+    assert (code, "class Mine" in out) == (0, True)
+    assert kvref("learn", "skip", "why-2")[0] == 0
+    code, out, _ = kvref("learn", "list")
+    assert code == 0
+    assert "[x] why-1" in out
+    assert "> [ ] why-3" in out
+    assert all(len(line) <= 80 for line in out.splitlines())
+    assert kvref("learn", "reset", "why-1")[0] == 0
+    assert kvref("learn", "hint", "why-1")[0] == 0
+
+
+def test_the_kinds_of_exercise_are_all_there() -> None:
+    kinds = [each.kind for each in exercises().values()]
+    assert kinds.count("repair") >= 20
+    assert kinds.count("write") >= 6
+    assert kinds.count("explain") >= 4
+    assert isinstance(REPAIRS["why-1"], Repair)
