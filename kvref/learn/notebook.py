@@ -1,7 +1,6 @@
 """The notebook, made from a script: cells begin at `# %%`, those of text at `# %% [markdown]`."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -21,7 +20,7 @@ class Cell:
     source: str
 
 
-def cells(script: str) -> Iterator[Cell]:
+def cells(script: str) -> list[Cell]:
     """The cells of a script in percent format, as Jupytext and editors write it; what is before the first is none."""
     parts = list[tuple[bool, list[str]]]()
     for line in script.splitlines():
@@ -29,9 +28,13 @@ def cells(script: str) -> Iterator[Cell]:
             parts.append((line.rstrip() == TEXT, []))
         elif parts:
             parts[-1][1].append(line)
-    for text, lines in parts:
-        plain = [line.removeprefix("#").removeprefix(" ") for line in lines] if text else lines
-        yield Cell(text, "\n".join(plain).strip())
+    return [Cell(text, source(lines, text)) for text, lines in parts]
+
+
+def source(lines: list[str], text: bool) -> str:
+    """What is in a cell; text stands in comments."""
+    plain = [line.removeprefix("#").removeprefix(" ") for line in lines] if text else lines
+    return "\n".join(plain).strip()
 
 
 def to_notebook(script: str) -> dict[str, Any]:

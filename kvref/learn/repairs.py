@@ -8,6 +8,7 @@ from pathlib import Path
 from kvref.bug import Bug, catalogue
 from kvref.decoder import Decoder
 from kvref.finding import Finding
+from kvref.law import EQUALITY
 from kvref.learn.course import Chapter, chapter_of, repairs
 from kvref.learn.exercises import Answer, Kind
 from kvref.learn.judge import Verdict, judge
@@ -83,9 +84,9 @@ def look_at(finding: Finding) -> str:
     said = f"Step {step + 1} is the first wrong one: {str(finding.schedule.ops[step]).split(':')[0]}."
     if before is not None:
         said += f" Before it: {str(before).split(':')[0]}. What does the method do in each of the two?"
-    if finding.origin == KEPT:
+    if finding.origin == KEPT and finding.law == EQUALITY:  # else another cache may be the one that went wrong
         said += " What was kept is right, so it is how it is read that goes wrong."
-    elif finding.origin:
+    elif finding.origin and finding.origin != KEPT:
         said += " What was kept of the tokens is wrong already, not only how it is read."
     return said
 

@@ -19,6 +19,8 @@ from kvref.learn.repairs import repair_exercises
 from kvref.learn.write import writings
 from kvref.targets.resolve import load_file
 
+pytestmark = pytest.mark.course
+
 REPAIRS = {each.name: each for each in repair_exercises()}
 
 

@@ -19,6 +19,8 @@ WHY = BY_NAME["why-law"]
 HEAD = """
 import torch
 from hypothesis import assume, example, given, settings, strategies as st
+
+pytestmark = pytest.mark.course
 ROW = st.lists(st.integers(0, 12), min_size=1, max_size=4)
 """
 GIVEN = HEAD + "\n@given(ROW)\ndef law(decoder, row):\n"
