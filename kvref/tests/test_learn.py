@@ -22,7 +22,7 @@ from kvref.learn.repair import Method, solution, start
 from kvref.learn.repairs import Repair, repair_exercises
 from kvref.tests.test_cli import kvref as kvref
 
-pytestmark = pytest.mark.course
+pytestmark = pytest.mark.late
 
 REPAIRS = {each.name: each for each in repair_exercises()}
 FEW = ("why-1", "positions-1", "masks-2")

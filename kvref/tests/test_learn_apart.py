@@ -19,7 +19,7 @@ from kvref.learn.repairs import repair_exercises
 from kvref.learn.write import writings
 from kvref.targets.resolve import load_file
 
-pytestmark = pytest.mark.course
+pytestmark = pytest.mark.late
 
 REPAIRS = {each.name: each for each in repair_exercises()}
 

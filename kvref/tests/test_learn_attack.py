@@ -9,6 +9,8 @@ from kvref.law import laws
 from kvref.learn import attack as attacks
 from kvref.tests.test_cli import kvref as kvref
 
+pytestmark = pytest.mark.late
+
 FILE = """
 from kvref.gpt2 import GPT
 from kvref.cache import GrowingCache

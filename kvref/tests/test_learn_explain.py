@@ -10,6 +10,8 @@ from kvref.errors import BadInput
 from kvref.learn.course import CHAPTERS
 from kvref.learn.explain import CHOICES, HOLDS, Explanation, explanations, shows
 
+pytestmark = pytest.mark.late
+
 ALL = {each.name: each for each in explanations()}
 
 

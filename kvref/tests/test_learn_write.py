@@ -13,14 +13,14 @@ from kvref.learn.exercises import Answer
 from kvref.learn.observed import Case
 from kvref.learn.write import LAWS, WRITINGS, Writing, writings
 
+pytestmark = pytest.mark.late
+
 BY_NAME = {each.name: each for each in writings()}
 WHY = BY_NAME["why-law"]
 
 HEAD = """
 import torch
 from hypothesis import assume, example, given, settings, strategies as st
-
-pytestmark = pytest.mark.course
 ROW = st.lists(st.integers(0, 12), min_size=1, max_size=4)
 """
 GIVEN = HEAD + "\n@given(ROW)\ndef law(decoder, row):\n"

@@ -15,6 +15,8 @@ from kvref.learn.exercises import exercises
 from kvref.learn.notebook import SCRIPT, Cell, cells, to_notebook
 from kvref.tests.test_cli import kvref as kvref
 
+pytestmark = pytest.mark.late
+
 
 def test_a_script_is_cut_into_cells() -> None:
     script = "# first\n# %% [markdown]\n# # Title\n#\n# Text.\n\n# %%\nx = 1\n\nprint(x)\n\n# %%\ny\n"

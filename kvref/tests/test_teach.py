@@ -24,7 +24,7 @@ from kvref.teach.cli import app
 from kvref.teach.grade import MISSING, Grade, Sheet, asked_by, feedback, grade, handed_in, sealed
 from kvref.teach.release import RELEASE, bugs_of, read_students, release, teacher_file
 
-pytestmark = pytest.mark.course
+pytestmark = pytest.mark.late
 
 HINTS = ("look", "ask", "know")
 

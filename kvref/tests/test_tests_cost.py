@@ -36,6 +36,8 @@ from kvref.search import Effort, search
 from kvref.targets import Under
 from kvref.tests.helpers import reference, try_law
 
+pytestmark = pytest.mark.late
+
 GROWING = Asked("reference", cache="growing", device="cpu")
 POISON = "free-slots-do-not-matter"
 
