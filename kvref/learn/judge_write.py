@@ -133,6 +133,7 @@ def tried(law: Law, decoder: Decoder, examples: int, shrinks: bool) -> Trial:
     noted = Noted(law, observed)
     fate, said = Fate.HELD, tuple[str, ...]()
     try:
+        # Hypothesis types what its collector holds as None, from the value that it begins with.
         with collector.with_value(statistics.append):  # pyright: ignore[reportUnknownMemberType, reportArgumentType]
             prepared(law, examples, shrinks)(decoder=observed)
     except KeyboardInterrupt:

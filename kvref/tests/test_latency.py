@@ -129,7 +129,8 @@ def test_the_lines_say_what_was_measured() -> None:
 
 
 def test_the_limits_are_shares_of_what_has_to_be_read() -> None:
-    subject, most = small(), Limits(bytes_per_second=1e6, flops_per_second=1e9)
+    # A shape whose caches are large enough that a batch shows in what is printed.
+    subject, most = replace(small(), config=GPTConfig()), Limits(bytes_per_second=1e6, flops_per_second=1e9)
     curve = curves([*made(0.5, 2.0)])
     assert subject.config is not None
     for batch in (1, 4):
