@@ -81,7 +81,8 @@ class Outcome:
 
     `killed_after` counts examples up to the first failing one, under the last lens that was tried; `raised_after` those
     up to the first on which the decoder raised. `exact` is whether that lens was. `killed_seconds` is the time until it
-    failed. `asked` examples were asked for, under each lens.
+    failed. `asked` examples were asked for, under each lens; `refused` counts schedules that the target refused under
+    the last one.
     """
 
     law: Law
@@ -96,6 +97,7 @@ class Outcome:
     killed_seconds: float | None = None
     raised_after: int | None = None
     asked: int = 0
+    refused: int = 0
     exact: bool = True
 
 
@@ -258,6 +260,7 @@ def conclude(
         killed_after=watch.killed_after,
         raised_after=watch.raised_after,
         asked=effort.examples,
+        refused=watch.refusals,
         exact=all(decoder.lens.exact for decoder in target.decoders()),
     )
 

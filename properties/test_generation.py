@@ -1,6 +1,7 @@
 """Loops around the model: the last token sampled belongs to the sequence, but no pass has run it yet."""
 
 from collections.abc import Callable
+from itertools import pairwise
 
 from kvref.capability import Capability
 from kvref.decoder import Decoder
@@ -54,22 +55,27 @@ def test_speculation_gives_the_greedy_tokens_and_runs_what_it_drafts(decoder: De
     """Whatever the drafts are, speculative decoding gives the tokens of greedy decoding.
 
     Each round runs, for each row, its draft and the one token before it; a token that was accepted is never run again.
-    Source: Leviathan et al., arXiv:2211.17192.
+    As many tokens of a draft are accepted as are right in every row, or all these passes would be for nothing. Source:
+    Leviathan et al., arXiv:2211.17192.
     """
     prompt = as_tensor(schedule.contents[-1][0].rows, decoder)
     rows, length = prompt.shape
     new = min(DRAFTED, decoder.block_size - length)
     naive = generate_naive(decoder, prompt, new, SeededSampler())
     passes, agreed = rows * length if new else 0, dict[int, set[int]]()
+    rounds = list[dict[int, tuple[int, int]]]()
 
     def propose(row: int, text: list[int], size: int) -> list[int]:
         nonlocal passes
         passes += 1 + size
         begun = len(text) - length
+        if not rounds or row in rounds[-1]:
+            rounds.append({})
         right = naive[row][begun : begun + size]
         # As good as drawn: drafts go wrong at another place in each row and round, and some nowhere.
         wrong = (sum(text[:length]) + row + begun) % (size + 1)
         agreed.setdefault(begun, set()).add(wrong)
+        rounds[-1][row] = begun, wrong
         if 0 < wrong < size:
             saw("drafts accepted in part")
         return [token if i != wrong else (token + 1) % decoder.vocab_size for i, token in enumerate(right)]
@@ -77,6 +83,10 @@ def test_speculation_gives_the_greedy_tokens_and_runs_what_it_drafts(decoder: De
     with Ledger(decoder) as ledger:
         speculated = decoder.speculate(prompt, new, propose)
     expect(speculated == naive, f"speculation gives {speculated}, but greedy decoding {naive}", 1)
+    for before, after in pairwise(rounds):
+        due = 1 + min(right for _, right in before.values())
+        grown = min((after[row][0] - before[row][0] for row in after.keys() & before.keys()), default=due)
+        expect(grown >= due, f"a round whose drafts have {due - 1} right tokens in each row adds {grown} to one", 1)
     if Capability.LAYERS in decoder.capabilities:
         expect_passes(ledger, passes, f"speculation from {length} tokens, with its drafts,", 1)
     if any(len(numbers) > 1 for numbers in agreed.values()):

@@ -5,9 +5,9 @@ verdict counts only with a code by a key that came before the file was imported 
 local name of the function that judges; it is plain JSON, so nothing in it is run where it is read. All of kvref, and
 the code of hypothesis, torch and the standard library that judging rests on, is compared with what it was: when the
 file has been imported, and when it has been judged, by functions that have names and builtins of their own. The same is
-asked of hooks, modes, threads and of subclasses of tensors. Python's audit says if the file reads frames, collects
-garbage by hand, writes memory or starts processes. What is compiled is what the hash is of. No exit handler runs, and
-what goes on is killed, with all of its session.
+asked of hooks, modes, threads and of subclasses of tensors. If the file, or another that is no library, reads frames,
+looks through the garbage collector, writes memory, runs code out of a text or starts processes, Python's audit stops
+it. What is compiled is what the hash is of. No exit handler runs, and what goes on is killed, with all of its session.
 
 What is still possible: to replace something while the laws are tried and to put it back before they are done; to reach
 for frames or memory through a function of another module, which is not seen by the audit; to patch what is not looked
@@ -58,9 +58,9 @@ CODE = 32
 
 @dataclass(frozen=True)
 class Judged:
-    """What came of a file: an answer, or the reason why there is none. `path` and `sha256` are of what was imported.
+    """What came of a file: an answer, or the reason why there is none. `path` and `sha256` say which file it was.
 
-    Of a file that was not imported they are of what was to be.
+    There is an answer only where the file that was imported had this hash.
     """
 
     answer: Answer | None
@@ -105,7 +105,7 @@ def judge_apart(exercise: str | Exercise, path: Path, seconds: float) -> Judged:
             raise TimeoutError
         begun = perf_counter()
         said = heard(pipe, process.pid, seconds)
-        answer, reason, found = believed(said, key, found)
+        answer, reason = believed(said, key, found)
     except TimeoutError:
         reason = f"it hangs: not done after {seconds:g} s"
     except (EOFError, ConnectionError):
@@ -144,19 +144,19 @@ def heard(pipe: Connection, pid: int | None, seconds: float) -> bytes:
     raise TimeoutError
 
 
-def believed(said: bytes, key: bytes, handed: str) -> tuple[Answer | None, str, str]:
-    """The answer, the reason and the hash in a verdict, if it is one."""
+def believed(said: bytes, key: bytes, handed: str) -> tuple[Answer | None, str]:
+    """The answer, or the reason why there is none, in a verdict on the file with this hash, if it is one."""
     code, body = said[:CODE], said[CODE:]
     if not compare_digest(code, digest(key, body, "sha256")):
-        return None, FORGED, handed
+        return None, FORGED
     verdict: dict[str, Any] = json.loads(body)
     reason, found, told = verdict["reason"], verdict["sha256"], verdict["answer"]
     if not reason and found != handed:
         reason = "the file that was judged is not the one that was handed in"
     if reason or not told:
-        return None, reason or "there is no verdict", handed
+        return None, reason or "there is no verdict"
     answer = Answer(told["solved"], tuple(told["lines"]), tuple(told["hints"]), told["score"])
-    return answer, "", handed
+    return answer, ""
 
 
 def end(process: Any) -> None:
@@ -250,6 +250,21 @@ def states() -> dict[str, Callable[[], object]]:
     }
 
 
+def profile() -> Callable[[], None]:
+    """Give the profile of hypothesis that there is now back, when called."""
+    from hypothesis import settings
+
+    load, register, name, before = settings.load_profile, settings.register_profile, "kvref-learn", settings.default
+    assert before is not None
+
+    def restore() -> None:
+        register(name, before)
+        load(name)
+
+    restore()  # so that its name is the same before and after
+    return restore
+
+
 class Imported:
     """The import of a student's file: what is compiled is hashed, and what it changed is seen at once."""
 
@@ -265,6 +280,7 @@ class Imported:
         from importlib.machinery import SourceFileLoader
 
         loader: Any = SourceFileLoader
+        restore = profile()
         usual, register, frame = loader.exec_module, atexit.register, vars(sys)["_getframe"]
 
         def exec_module(this: Any, module: Any) -> None:
@@ -272,9 +288,16 @@ class Imported:
                 usual(this, module)
                 return
             text = Path(self.path).read_bytes()
-            self.sha256 = sha256(text).hexdigest()
+            first, found = not self.sha256, sha256(text).hexdigest()
+            if not first and found != self.sha256:
+                self.seen = "the file changes itself while it is judged"
+                raise Tampered(self.seen)
+            self.sha256 = found
             exec(compile(text, self.path, "exec", dont_inherit=True), cast("dict[str, Any]", vars(module)))
-            self.check()
+            # Its profile is for its own runs: a judge says itself how many examples there are, and which.
+            restore()
+            if first:  # it may be imported for each decoder; what it does later is looked at when all is done
+                self.check()
 
         def noted(function: Any, *args: Any, **kwargs: Any) -> Any:
             if frame(1).f_code.co_filename == self.path:

@@ -155,7 +155,7 @@ def look_at(finding: Finding) -> str:
 def answer_in(path: Path) -> object:
     """What a file assigns to `answer` last. Raises `BadInput`, in one line, where that cannot be read."""
     try:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        tree = ast.parse(path.read_bytes())
         if given := list(answers(tree)):
             return ast.literal_eval(given[-1])
     except (SyntaxError, ValueError, TypeError, OSError, RecursionError, MemoryError) as error:
@@ -166,8 +166,12 @@ def answer_in(path: Path) -> object:
 def answers(tree: ast.Module) -> Iterator[ast.expr]:
     """What is assigned to `answer`, and to nothing else with it."""
     for node in tree.body:
-        if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == ["answer"]:
-            yield node.value
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
+        value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+        if value is not None and [ast.unparse(target) for target in targets] == ["answer"]:
+            yield value
 
 
 @cache

@@ -20,7 +20,7 @@ VOCAB, ROOM = 13, 12
 
 SHAPES = (
     GPTConfig(block_size=ROOM, vocab_size=VOCAB, n_layer=2, n_head=2, n_embd=8),
-    GPTConfig(block_size=ROOM + 4, vocab_size=VOCAB, n_layer=2, n_head=4, n_embd=8, n_kv_head=2),
+    GPTConfig(block_size=ROOM, vocab_size=VOCAB, n_layer=2, n_head=4, n_embd=8, n_kv_head=2),
 )
 """Shapes that decoders have; sealed bugs have the second, where heads share keys and values."""
 

@@ -1,5 +1,6 @@
 """Judging a repair: the student's class under the laws, those first that the bug is known to break."""
 
+import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ import torch
 from kvref.bug import Bug
 from kvref.errors import BadInput
 from kvref.law import EQUALITY, Law, laws
+from kvref.learn.inline import calls
 from kvref.learn.repair import CLASS, Method
 from kvref.matrix.record import record
 from kvref.search import FAULTS, Effort, Outcome, Status, search
@@ -30,10 +32,15 @@ FEW = 3
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of a repair: `broken` is the first law that does not hold, None where all that was tried held."""
+    """What came of a repair: `broken` is the first law that does not hold, None where all that was tried held.
+
+    Laws compare a class with itself, with a cache and without. So `unlike` says where it is not the reference though it
+    may hold to them all: it does less, or is another model. It is empty where it is the same.
+    """
 
     target: Target
     tried: tuple[Outcome, ...]
+    unlike: str
     seconds: float
 
     @property
@@ -44,7 +51,12 @@ class Verdict:
     @property
     def solved(self) -> bool:
         """Whether everything holds, and something was tried."""
-        return self.broken is None and any(outcome.status is Status.HELD for outcome in self.tried)
+        return self.broken is None and not self.unlike and bool(self.held)
+
+    @property
+    def held(self) -> int:
+        """Laws that hold."""
+        return sum(outcome.status is Status.HELD for outcome in self.tried)
 
     @property
     def schedules(self) -> int:
@@ -60,13 +72,27 @@ def judge(path: Path, bug: Bug) -> Verdict:
     torch.set_num_threads(1)
     begun = perf_counter()
     part = class_in(path, bug)
-    target = ReferenceTarget("yours", kind_of(part, None, CLASS), Bench(dtypes=(torch.float32,)), part)
-    tried = list[Outcome]()
+    kind, bench = kind_of(part, None, CLASS), Bench(dtypes=(torch.float32,))
+    target, tried = ReferenceTarget("yours", kind, bench, part), list[Outcome]()
     for law, examples in plan(bug):
         tried.append(search(law, target, Effort(examples=examples, profile="")))
         if tried[-1].status in FAULTS:
-            break
-    return Verdict(target, tuple(tried), perf_counter() - begun)
+            return Verdict(target, tuple(tried), "", perf_counter() - begun)
+    unlike = difference(target, ReferenceTarget("reference", kind, bench), tried)
+    return Verdict(target, tuple(tried), unlike, perf_counter() - begun)
+
+
+def difference(mine: ReferenceTarget, reference: ReferenceTarget, tried: list[Outcome]) -> str:
+    """How a class that breaks no law is yet not the reference, in words; nothing where it is."""
+    if lost := sorted(reference.capabilities() - mine.capabilities()):
+        return f"it does less than the reference: {', '.join(lost)} is gone"
+    if refused := next((outcome for outcome in tried if outcome.refused), None):
+        return f"it refuses what the reference does: {refused.reason}"
+    for yours, theirs in zip(mine.decoders(), reference.decoders(), strict=True):
+        tokens = torch.arange(2 * yours.block_size).reshape(2, -1) % yours.vocab_size
+        if not yours.full(tokens).equal(theirs.full(tokens)):
+            return "it is another model: even without a cache its logits are not the reference's"
+    return ""
 
 
 def plan(bug: Bug) -> Iterator[tuple[Law, int]]:
@@ -86,4 +112,6 @@ def class_in(path: Path, bug: Bug) -> Any:
         raise BadInput(f"{path.name} has no class {CLASS} that derives from {method.base.__name__}")
     if not callable(vars(found).get(method.name)):
         raise BadInput(f"{CLASS} has no {method.name}: the exercise is to write it, not to inherit it")
+    if any(calls(ast.parse(path.read_bytes()), method.name)):
+        raise BadInput(f"{path.name} calls super().{method.name}: write out what it does, rather than inherit it")
     return found

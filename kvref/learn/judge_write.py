@@ -1,6 +1,8 @@
 """Judging a law that a student wrote: it has to hold on right caches, and to fail, by its own assertion, on bugs.
 
-Each run has one seed and a fixed number of examples, so that a file always gets the same verdict.
+Each run has one seed and a fixed number of examples, so that a file always gets the same verdict. A law is imported
+anew for each decoder, and right caches come again between the bugs: what it does may not rest on how often it was
+called, nor on what it is called with but for what that answers (`Front`).
 """
 
 import ast
@@ -11,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import wraps
 from pathlib import Path
+from random import Random
 from typing import Any
 from unittest import SkipTest
 
@@ -25,6 +28,7 @@ from kvref.bug import Bug
 from kvref.decoder import Decoder
 from kvref.errors import BadInput, one_line
 from kvref.gpt2 import GPT
+from kvref.learn.front import Front, Handles
 from kvref.learn.healthy import LENS, SHAPES, healthy
 from kvref.learn.observed import Observed
 from kvref.targets.reference import assemble, kind_of
@@ -33,11 +37,8 @@ from kvref.targets.resolve import load_file
 LAW = "law"
 """What the student's function is called."""
 
-EXAMPLES = 20
-"""Examples on each right cache."""
-
-HUNT = 40
-"""Examples on each sealed bug, until one kills it: that a right law misses a bug by chance must not happen."""
+EXAMPLES = 40
+"""Examples on each right cache, and on each sealed bug until one kills it: a right law must not miss it by chance."""
 
 NEVER = (Unsatisfiable, FailedHealthCheck, SkipTest, pytest.skip.Exception)
 """What is raised where a law is not tried at all."""
@@ -69,12 +70,14 @@ class Trial:
 class Verdict:
     """What came of a law on right caches, by what they are, and on the sealed bugs, which are not tried if one fails.
 
-    `asserts` says whether there is any assertion in the file.
+    `asserts` says whether there is any assertion in the file, and `steady` whether right caches were spared again when
+    they came between the bugs.
     """
 
     healthy: Mapping[str, Trial]
     sealed: tuple[Trial, ...]
     asserts: bool
+    steady: bool = True
 
     @property
     def killed(self) -> tuple[bool, ...]:
@@ -85,11 +88,20 @@ class Verdict:
 def judge(path: Path, bugs: Iterable[Bug]) -> Verdict:
     """Try the law of a file on all right caches, and then on sealed bugs. Raises `BadInput` where there is no law."""
     torch.set_num_threads(1)
-    law, asserts = law_in(path), any(assertions(path))
-    spared = {told: tried(law, decoder, EXAMPLES, shrinks=True) for told, decoder in healthy()}
-    usable = all(trial.fate is Fate.HELD and trial.runs for trial in spared.values())
-    sealed = [tried(law, infected(bug), HUNT, shrinks=False) for bug in bugs] if usable else []
-    return Verdict(spared, tuple(sealed), asserts)
+    spared = {told: tried(law_in(path), decoder, EXAMPLES, shrinks=True) for told, decoder in healthy()}
+    asserts = any(assertions(path))
+    if not all(trial.fate is Fate.HELD and trial.runs for trial in spared.values()):
+        return Verdict(spared, (), asserts)
+    last, *right = [(None, decoder) for _, decoder in healthy()]
+    decoders: list[tuple[int | None, Decoder]] = [*right, *((number, infected(bug)) for number, bug in enumerate(bugs))]
+    # An order that nobody can write a file for, and always the same for one. At the end stands a right cache, or a law
+    # that fails from its hundredth call on might have spared them all.
+    Random(path.read_bytes()).shuffle(decoders)
+    decoders.append(last)
+    trials = [(number, tried(law_in(path), decoder, EXAMPLES, shrinks=False)) for number, decoder in decoders]
+    sealed = {number: trial for number, trial in trials if number is not None}
+    steady = all(trial.fate is Fate.HELD for number, trial in trials if number is None)
+    return Verdict(spared, tuple(sealed[number] for number in sorted(sealed)), asserts, steady)
 
 
 def law_in(path: Path) -> Law:
@@ -113,7 +125,7 @@ def law_in(path: Path) -> Law:
 
 def assertions(path: Path) -> Iterator[ast.AST]:
     """Everything in a file that may assert."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(ast.parse(path.read_bytes())):
         name = ast.unparse(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
         raised = isinstance(node, ast.Raise) and node.exc is not None and "AssertionError" in ast.unparse(node.exc)
         if isinstance(node, ast.Assert) or name.startswith("assert") or raised:
@@ -129,13 +141,13 @@ def infected(bug: Bug) -> Decoder:
 
 def tried(law: Law, decoder: Decoder, examples: int, shrinks: bool) -> Trial:
     """Try a law on one decoder, and note what its examples do."""
-    observed, statistics = Observed(decoder), list[Any]()
-    noted = Noted(law, observed)
+    observed, handles, statistics = Observed(decoder), Handles(), list[Any]()
+    noted = Noted(law, observed, handles)
     fate, said = Fate.HELD, tuple[str, ...]()
     try:
         # Hypothesis types what its collector holds as None, from the value that it begins with.
         with collector.with_value(statistics.append):  # pyright: ignore[reportUnknownMemberType, reportArgumentType]
-            prepared(law, examples, shrinks)(decoder=observed)
+            prepared(law, examples, shrinks)(decoder=Front(observed, handles))
     except KeyboardInterrupt:
         raise
     except AssertionError as error:
@@ -173,7 +185,7 @@ def prepared(law: Law, examples: int, shrinks: bool) -> Law:
 class Noted:
     """A law whose examples are counted, and which tells Hypothesis what each of them did."""
 
-    def __init__(self, law: Law, observed: Observed) -> None:
+    def __init__(self, law: Law, observed: Observed, handles: Handles) -> None:
         self.handle: Any = vars(law)["hypothesis"]
         self.law: Law = self.handle.inner_test
         self.ended = 0
@@ -181,6 +193,7 @@ class Noted:
         @wraps(self.law)
         def example(*args: Any, **kwargs: Any) -> None:
             observed.begin()
+            handles.begin()
             try:
                 self.law(*args, **kwargs)
             finally:

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from kvref.bug import Bug, overridden
+from kvref.learn.inline import inlined
 
 CLASS = "Mine"
 """What the student's class is called."""
@@ -44,20 +45,21 @@ def owner(base: type, name: str) -> Callable[..., Any]:
 def start(bug: Bug, heading: str) -> str:
     """The file that a student is given: with the bug's method, and what the method is meant to do."""
     method = Method.of(bug)
-    return file_of(method, method.wrong, heading)
+    function = inlined(plain(method.wrong, meant(method)), plain(method.right, meant(method)))
+    return file_of(method, function, heading)
 
 
 def solution(bug: Bug, heading: str) -> str:
     """The same file with the reference's method."""
     method = Method.of(bug)
-    return file_of(method, method.right, heading)
+    return file_of(method, plain(method.right, meant(method)), heading)
 
 
-def file_of(method: Method, body: Callable[..., Any], heading: str) -> str:
+def file_of(method: Method, function: ast.FunctionDef, heading: str) -> str:
     """A module with one class that derives from the reference's, and has this method."""
-    function = plain(body, meant(method))
-    imports = sorted({*imports_for(function, sys.modules[body.__module__]), import_of(method.base)})
-    about = f"The reference's {method.base.__name__}, with a `{method.name}` of yours."
+    modules = [sys.modules[each.__module__] for each in (method.wrong, method.right)]
+    imports = sorted({import_of(method.base), *(line for module in modules for line in imports_for(function, module))})
+    about = f"The reference's {method.base.__name__}, whose `{method.name}` is yours."
     code = textwrap.indent(ast.unparse(function), "    ")
     lines = [f'"""{heading}"""', "", *imports, "", "", f"class {CLASS}({method.base.__name__}):", f'    """{about}"""']
     return "\n".join([*lines, "", code, ""])

@@ -16,7 +16,6 @@ from kvref.learn.pictures import drawn
 from kvref.learn.repair import CLASS, Method, meant, solution, start
 from kvref.locate import KEPT
 from kvref.operations import count
-from kvref.search import Status
 
 WIDTH = 80
 """Columns of the terminal that is written for."""
@@ -59,20 +58,27 @@ class Repair:
         """Try every law on the student's class. Raises `BadInput` for a file that cannot be tried."""
         verdict = judge(path, self.bug)
         if verdict.solved:
-            held = sum(outcome.status is Status.HELD for outcome in verdict.tried)
-            said = f"every law holds: {count(held, 'law')} on {count(verdict.schedules, 'schedule')}"
+            said = f"no law is broken: {count(verdict.held, 'law')} held on {count(verdict.schedules, 'schedule')}"
             return Answer(True, (f"{said}, in {verdict.seconds:.1f} s",), score=1.0)
         if (broken := verdict.broken) is None or broken.finding is None:
-            return Answer(False, ("no law could be tried on it: none of its cases came up",))
+            said = verdict.unlike or "no law could be tried on it: none of its cases came up"
+            return Answer(False, tuple(wrapped("unlike", said)), self.hints(UNLIKE))
         lines = *told(broken.finding), *pictures(verdict, broken.finding)
-        return Answer(False, tuple(lines), self.hints(broken.finding))
+        return Answer(False, tuple(lines), self.hints(look_at(broken.finding)))
 
-    def hints(self, finding: Finding) -> tuple[str, ...]:
-        """Three steps: look at this schedule; ask this question; this is when it goes wrong, and what is meant."""
+    def hints(self, first: str) -> tuple[str, ...]:
+        """Three steps: look here; ask this question; this is when it goes wrong, and what is meant."""
         method = Method.of(self.bug)
         due = " ".join(meant(method).split())
         last = f"It goes wrong on {self.bug.trigger}. `{method.name}` is meant to do this: {due}"
-        return look_at(finding), self.bug.hint, last
+        return first, self.bug.hint, last
+
+
+UNLIKE = (
+    "No law is broken, for a law compares a decoder with itself; but this is no longer the reference. What does the "
+    "method do now in a pass without any cache, and what did it refuse or leave out that it is to do?"
+)
+"""The first hint where no schedule can be shown."""
 
 
 def look_at(finding: Finding) -> str:

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
+from sysconfig import get_paths
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, cast
 
@@ -242,8 +243,9 @@ def may_come(value: object, key: str, part: object) -> bool:
 
 def private(module: ModuleType) -> dict[str, Any]:
     """A module's functions and classes run anew over names and builtins of their own, which nobody can replace."""
-    scope: dict[str, Any] = {"__name__": module.__name__, "__builtins__": dict(vars(builtins))}
-    exec(compile(Path(module.__file__ or "").read_bytes(), module.__file__ or "", "exec"), scope)
+    file = module.__file__ or ""
+    scope: dict[str, Any] = {"__name__": module.__name__, "__file__": file, "__builtins__": dict(vars(builtins))}
+    exec(compile(Path(file).read_bytes(), file, "exec"), scope)
     return scope
 
 
@@ -256,6 +258,8 @@ REACHING = (
     "sys.setprofile",
     "sys.addaudithook",
     "code.__new__",
+    "compile",
+    "exec",
     "os.fork",
     "os.posix_spawn",
     "os.exec",
@@ -264,20 +268,37 @@ REACHING = (
     "subprocess.",
     "socket.",
 )
-"""Events of Python's audit, by which a file reaches for the process that it is judged in, or for others."""
+"""Events of Python's audit, by which a file reaches for the process that it is judged in, or for others.
+
+To compile or to run code is one too: what that does would be done by another file in its name.
+"""
+
+WAYS = frozenset({"tb_frame", "gi_frame", "cr_frame", "ag_frame", "f_back"})
+"""Attributes that lead to frames."""
+
+
+class Reached(BaseException):
+    """Raised in a file that reaches for what is not its own, so that it does not get it."""
 
 
 def reaching(path: Path) -> Callable[[], str]:
-    """Listen to what a file calls from now on, in a way that cannot be taken back; what it reached for, when asked."""
+    """Listen to what a file calls from now on, in a way that cannot be taken back; what it reached for, when asked.
+
+    What a library does for it is not looked at, for they look at frames for reasons of their own.
+    """
+    libraries = tuple({*get_paths().values(), str(Path(__file__).resolve().parents[1])})
     file, seen, frame, busy = str(path), list[str](), vars(sys)["_getframe"], list[bool]()
 
     def hook(event: str, args: tuple[object, ...]) -> None:
-        if busy or seen or not (event.startswith(REACHING) or (event == "object.__getattr__" and "tb_frame" in args)):
+        way = event == "object.__getattr__" and len(args) > 1 and args[1] in WAYS
+        if busy or not (way or event.startswith(REACHING)):
             return
         busy.append(True)  # for to ask who calls is such an event too
-        if frame(1).f_code.co_filename == file:
-            seen.append(event)
+        caller = frame(1).f_code.co_filename
         busy.clear()
+        if caller == file or not caller.startswith(("<", *libraries)):
+            seen.append(event)
+            raise Reached(event)
 
     sys.addaudithook(hook)
     return lambda: next(iter(seen), "")

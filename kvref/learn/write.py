@@ -1,5 +1,6 @@
 """Laws to write as exercises: what they have to kill, and what a student is told of a law that does not."""
 
+import builtins
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ from pathlib import Path
 from kvref.bug import catalogue
 from kvref.learn.course import CHAPTERS, Chapter
 from kvref.learn.exercises import Answer, Kind
-from kvref.learn.judge_write import EXAMPLES, HUNT, Fate, Trial, Verdict, judge
+from kvref.learn.judge_write import EXAMPLES, Fate, Trial, Verdict, judge
 from kvref.learn.observed import Case
 
 WIDTH = 80
@@ -131,6 +132,8 @@ def unfit(verdict: Verdict) -> Iterator[str]:
         yield from wrapped(f"the law never ran: no example came to its end{reason}")
     elif not all(trial.runs for trial in trials.values()):
         yield "the law never runs a cache: it calls neither step nor anything else that does"
+    elif not verdict.steady:
+        yield from wrapped("the law fails on a right cache that it spared before: what does it remember between calls?")
 
 
 def sealed(verdict: Verdict) -> Iterator[str]:
@@ -146,8 +149,10 @@ def became(trial: Trial) -> str:
     if trial.fate is Fate.FAILED:
         return "killed"
     if trial.fate is Fate.RAISED:
-        return f"alive: something raised where the law should assert ({trial.said[0].partition(':')[0]})"
-    return "alive" + (f" after {HUNT} examples" if trial.ended >= HUNT else "")
+        kind = trial.said[0].partition(":")[0]
+        # A name of the student's own could be made of anything, of what is sealed too.
+        return "alive: something raised where the law should assert" + (f" ({kind})" if hasattr(builtins, kind) else "")
+    return "alive" + (f" after {EXAMPLES} examples" if trial.ended >= EXAMPLES else "")
 
 
 def wrapped(text: str) -> list[str]:

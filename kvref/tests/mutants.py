@@ -9,6 +9,7 @@ from kvref.cache import Cache, GrowingCache, Rows
 from kvref.generate import generate_cached
 from kvref.measure.verdicts import SharesKeysInBatch
 from kvref.protocol import Logits, Sampler, Tokens
+from kvref.speculate import Speculation
 from kvref.targets.reference import GrowingDecoder
 
 
@@ -39,11 +40,20 @@ class KeepsThePaddingOfADeadPrefill(GrowingDecoder):
         return self.model(tokens, cache)
 
 
+class AcceptsNoDraft(Speculation):
+    """Every token is right, and every draft was for nothing."""
+
+    @override
+    def accepted(self, draft: list[int], choice: list[int]) -> int:
+        return 0
+
+
 KILLERS: dict[str, list[type]] = {
     "past-keys-and-values-never-change": [RescalesThePast],
     "a-row-alone-equals-the-row-in-a-batch": [SharesKeysInBatch],
     "a-pass-that-dies-leaves-the-cache-as-it-was": [KeepsThePaddingOfADeadPrefill],
     "naive-and-cached-generation-give-the-same-tokens": [FeedsThePromptsLastTokenTwice],
+    "speculation-gives-the-greedy-tokens-and-runs-what-it-drafts": [AcceptsNoDraft],
 }
 """Planted faults that each law has to be broken by."""
 

@@ -1,5 +1,6 @@
 """The course at a terminal: its folder, what a student is told, and the loop that watches files."""
 
+import inspect
 import json
 import os
 import tokenize
@@ -10,6 +11,7 @@ from tokenize import COMMENT
 from typing import Any
 
 import pytest
+import torch
 
 from kvref.bug import catalogue, source
 from kvref.errors import BadInput
@@ -18,8 +20,11 @@ from kvref.learn import session, watch
 from kvref.learn.course import CHAPTERS, chapter_of, repairs
 from kvref.learn.exercises import Answer, exercises, file_name
 from kvref.learn.folder import PROGRESS, Folder, Progress, make
+from kvref.learn.judge import judge
 from kvref.learn.repair import Method, solution, start
 from kvref.learn.repairs import Repair, repair_exercises
+from kvref.search import Effort, search
+from kvref.targets import Bench
 from kvref.tests.test_cli import kvref as kvref
 
 pytestmark = pytest.mark.late
@@ -74,7 +79,7 @@ def test_a_solution_is_the_method_of_the_reference(name: str) -> None:
     bug = REPAIRS[name].bug
     body = [f"    {line}" for line in source(Method.of(bug).right)[1:]]
     assert body == solution(bug, "Heading").splitlines()[-len(body) :]
-    assert body != start(bug, "Heading").splitlines()[-len(body) :]
+    assert start(bug, "Heading") != solution(bug, "Heading")
 
 
 @pytest.mark.parametrize("name", REPAIRS)
@@ -154,6 +159,75 @@ def test_a_method_that_raises_is_not_solved(tmp_path: Path) -> None:
     answer = REPAIRS["positions-1"].judge(path)
     assert not answer.solved
     assert any("nothing yet" in line for line in answer.lines)
+
+
+def method(name: str, body: str, base: str, more: str = "") -> str:
+    """A file whose class has one method."""
+    module = {"GPT": "gpt2", "Session": "generate", "Speculation": "speculate"}.get(base, "cache")
+    return (
+        f"from kvref.{module} import {base}\nimport torch\nclass Mine({base}):\n    def {name}:\n        {body}\n{more}"
+    )
+
+
+UNDONE = {
+    "refuses to crop": ("lifetime-2", method("crop(self, length)", "raise NotImplementedError", "StaticCache")),
+    "refuses to fork": ("sharing-1", method("fork(self)", "raise NotImplementedError", "StaticCache")),
+    "refuses turns": ("counting-1", method("feed(self, tokens)", "raise NotImplementedError", "Session")),
+    "has no positions": (
+        "positions-1",
+        method("position_ids(self, past, new, padding=None)", "return torch.zeros(new, dtype=torch.long)", "GPT"),
+    ),
+    "sees itself alone": (
+        "masks-1",
+        method(
+            "causal_mask(self, past, new)", "return torch.ones(new, past + new).tril(past).triu(past).bool()", "GPT"
+        ),
+    ),
+    "accepts no draft": ("counting-4", method("accepted(self, draft, choice)", "return 0", "Speculation")),
+}
+
+
+@pytest.mark.parametrize("way", UNDONE)
+def test_what_does_less_or_is_another_model_is_no_repair(way: str, tmp_path: Path) -> None:
+    name, text = UNDONE[way]
+    path = tmp_path / "mine.py"
+    path.write_text(text)
+    answer = REPAIRS[name].judge(path)
+    assert not answer.solved
+    assert answer.lines[0].startswith("law" if name == "counting-4" else "unlike")
+    assert len(answer.hints) == 3
+    assert all(len(line) <= 80 for line in answer.lines)
+
+
+def test_a_capability_that_is_refused_is_missed(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    text = REPAIRS["lifetime-5"].solution()
+    path.write_text(f"{text}\n    refuses = {{'peek': 'not today'}}\n")
+    answer = REPAIRS["lifetime-5"].judge(path)
+    assert not answer.solved
+    assert "peek" in answer.lines[0]
+
+
+def test_the_method_of_the_reference_is_to_be_written_out(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(method("crop(self, length)", "super().crop(length)", "StaticCache"))
+    with pytest.raises(BadInput, match=r"calls super\(\)\.crop: write out"):
+        REPAIRS["lifetime-2"].judge(path)
+
+
+@pytest.mark.parametrize("name", [name for name in REPAIRS if "super()" in inspect.getsource(REPAIRS[name].bug.part)])
+def test_a_call_of_the_reference_is_written_out_and_goes_wrong_alike(name: str, tmp_path: Path) -> None:
+    exercise = REPAIRS[name]
+    path = tmp_path / "mine.py"
+    path.write_text(exercise.start())
+    assert "super()" not in path.read_text()
+    mine = judge(path, exercise.bug).broken
+    assert mine is not None
+    theirs = search(mine.law, exercise.bug.target(Bench(dtypes=(torch.float32,))), Effort(examples=mine.asked))
+    assert mine.finding is not None
+    assert theirs.finding is not None
+    assert str(mine.finding.schedule) == str(theirs.finding.schedule)
+    assert str(mine.finding.divergence) == str(theirs.finding.divergence)
 
 
 def test_a_folder_has_every_file_and_says_what_to_do(course: Path) -> None:

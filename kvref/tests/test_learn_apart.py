@@ -1,8 +1,10 @@
 """A student's file judged in a process apart: what is right, what is wrong, and every cheat that came to mind."""
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import sha256
+from hmac import digest
 from multiprocessing import active_children
 from pathlib import Path
 from time import perf_counter
@@ -145,6 +147,11 @@ REACHES = {
     "memory": "import ctypes\nctypes.c_int.from_address(id(1))\n",
     "fork": "import os\nif os.fork() == 0:\n    import time\n    time.sleep(60)\n",
     "shell": "import os\nos.system('true')\n",
+    "generator": "def walk():\n    yield me.gi_frame\nme = walk()\nnext(me)\n",
+    "exec": "exec('import sys; sys._getframe(1)')\n",
+    "compile": "compile('1', 'elsewhere', 'eval')\n",
+    "another file": "from pathlib import Path\n"
+    "Path(__file__).with_name('helps.py').write_text('import sys; sys._getframe(1)')\nimport helps\n",
 }
 
 
@@ -177,14 +184,41 @@ def test_whatever_a_file_does_a_reason_comes_back(text: str, reason: str, tmp_pa
     assert (found.answer, found.reason) == (None, reason)
 
 
+def test_a_file_does_not_get_what_it_reaches_for(tmp_path: Path) -> None:
+    # It might send a verdict with it, and end before anybody asks what it did.
+    text = "import os, sys\ntry:\n    sys._getframe(1)\n    os._exit(3)\nexcept BaseException:\n    pass\n"
+    found = judged(text + RIGHT, tmp_path)
+    assert found.reason == "the file reaches into the process that judges it, by sys._getframe"
+
+
 def test_an_endless_loop_is_ended_in_time_with_what_it_started(tmp_path: Path) -> None:
-    mark = tmp_path / "alive"
-    loop = "import subprocess, sys\n__import__('pathlib').Path({!r}).write_text('')\nwhile True: pass\n"
+    mark = tmp_path / "pid"
+    text = (
+        "import multiprocessing, time\nfrom pathlib import Path\n"
+        "child = multiprocessing.get_context('spawn').Process(target=time.sleep, args=(99,))\nchild.start()\n"
+        f"Path({str(mark)!r}).write_text(str(child.pid))\nwhile True: pass\n"
+    )
     begun = perf_counter()
-    found = judged(loop.format(str(mark)), tmp_path, 0.5)
-    assert found.reason == "it hangs: not done after 0.5 s"
+    found = judged(text, tmp_path, 1.0)
+    assert found.reason == "it hangs: not done after 1 s"
     assert perf_counter() - begun < 15
-    assert mark.exists()
+    stat = Path(f"/proc/{int(mark.read_text())}/stat")
+    assert not stat.exists() or stat.read_text().split()[2] in "ZX"
+
+
+def test_a_verdict_on_another_file_than_was_handed_in_is_not_believed() -> None:
+    verdict = {"answer": {"solved": True, "lines": [], "hints": [], "score": 1.0}, "reason": "", "sha256": "other"}
+    body, key = json.dumps(verdict).encode(), b"k" * 32
+    said = digest(key, body, "sha256") + body
+    assert believed(said, key, "other")[0] is not None
+    assert believed(said, key, "mine") == (None, "the file that was judged is not the one that was handed in")
+
+
+def test_a_file_that_changes_itself_is_found_out(tmp_path: Path) -> None:
+    path = tmp_path / "why_law.py"
+    law = f"{HEAD}def law(decoder, token):\n    decoder.step(decoder.start(1, None), torch.tensor([[token]]))\n"
+    path.write_text(f"from pathlib import Path\nPath(__file__).open('a').write('#')\n{law}")
+    assert judge_apart(writings()[0], path, 60.0).reason == "the file changes itself while it is judged"
 
 
 def test_a_verdict_that_is_printed_or_written_to_every_pipe_is_not_believed(
@@ -201,8 +235,8 @@ def test_a_verdict_that_is_printed_or_written_to_every_pipe_is_not_believed(
 
 def test_a_verdict_counts_only_with_the_key(tmp_path: Path) -> None:
     del tmp_path
-    assert believed(b"", b"k" * 32, "hash")[:2] == (None, FORGED)
-    assert believed(bytes(40), b"k" * 32, "hash")[:2] == (None, FORGED)
+    assert believed(b"", b"k" * 32, "hash") == (None, FORGED)
+    assert believed(bytes(40), b"k" * 32, "hash") == (None, FORGED)
 
 
 def test_to_look_at_the_solution_is_not_punished(tmp_path: Path) -> None:
@@ -228,6 +262,57 @@ def test_a_law_that_says_nothing_scores_nothing(body: str, said: str, tmp_path: 
     assert found.answer is not None, found.reason
     assert (found.solved, found.score) == (False, 0.0)
     assert found.answer.lines[0].startswith(said)
+
+
+RUN = "    step, cache = decoder.step(decoder.start(1, None), torch.tensor([[token] * 4]))\n"
+MEMORIES = {
+    "of a module": "N = [0]\n",
+    "of the first module": "import sys\nN = vars(sys.modules['why_law']).setdefault('N', [0])\n",
+    "of the process": "import os\nclass N(list):\n    def __getitem__(self, i): return int(os.environ.get('N', 0))\n"
+    "    def __setitem__(self, i, v): os.environ['N'] = str(v)\nN = N()\n",
+}
+
+
+@pytest.mark.parametrize("memory", MEMORIES.values(), ids=MEMORIES)
+def test_a_law_that_counts_its_calls_scores_nothing(memory: str, tmp_path: Path) -> None:
+    path = tmp_path / "why_law.py"
+    path.write_text(f"{memory}{HEAD}def law(decoder, token):\n{RUN}    N[0] = N[0] + 1\n    assert N[0] <= 120\n")
+    found = judge_apart(writings()[0], path, 60.0)
+    assert found.answer is not None, found.reason
+    assert (found.solved, found.score) == (False, 0.0)
+
+
+@pytest.mark.parametrize("spied", ["given", "implementation", "model", "name", "meter", "__dict__"])
+def test_a_law_sees_answers_and_nothing_else(spied: str, tmp_path: Path) -> None:
+    path = tmp_path / "why_law.py"
+    path.write_text(f"{HEAD}def law(decoder, token):\n{RUN}    assert 'bugs' not in str(decoder.{spied})\n")
+    found = judge_apart(writings()[0], path, 60.0)
+    assert found.answer is not None, found.reason
+    assert found.answer.lines[0].startswith("the law raises on a right cache: AttributeError")
+
+
+def test_what_a_decoder_raises_does_not_say_where(tmp_path: Path) -> None:
+    path = tmp_path / "writing_law.py"
+    path.write_text(
+        f"{HEAD}def law(decoder, token):\n    import traceback\n    from kvref.answers import DecoderRaised\n"
+        "    cache = decoder.start(1, 2)\n    try:\n        decoder.step(cache, torch.tensor([[token] * 13]))\n"
+        "    except DecoderRaised as error:\n        raised = traceback.format_exception(error), error.error, error\n"
+        "    assert raised[1].__traceback__ is raised[2].__cause__ is raised[2].__context__ is None\n"
+        "    assert not any('bugs' in line or 'cache.py' in line for line in raised[0]), raised[0]\n"
+    )
+    found = judge_apart(next(each for each in writings() if each.name == "writing-law"), path, 60.0)
+    assert found.answer is not None, found.reason
+    assert found.answer.lines[0] == "no bug is killed", found.answer.lines
+
+
+def test_a_profile_of_its_own_does_not_matter(tmp_path: Path) -> None:
+    path = tmp_path / "why_law.py"
+    profile = (
+        "from hypothesis import settings\nsettings.register_profile('x', max_examples=1)\nsettings.load_profile('x')"
+    )
+    solution = writings()[0].solution()
+    path.write_text(solution.replace("TOKENS =", f"{profile}\nTOKENS =", 1))
+    assert judge_apart(writings()[0], path, 60.0).solved
 
 
 def test_a_repair_that_patches_its_judge_is_found_out(tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ def test_what_is_no_file_is_said(name: str, tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_no_text_is_said(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_bytes(b"answer = 1 # \xff\n")
+    (tmp_path / "mine.py").write_bytes(b"answer = '\xff'\n")
     with pytest.raises(BadInput, match="cannot be read"):
         ALL["masks-cause"].judge(tmp_path / "mine.py")
 

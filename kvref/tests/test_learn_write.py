@@ -31,8 +31,7 @@ RUNS = "    logits, cache = decoder.step(decoder.start(1, None), torch.tensor([r
 def started(name: str) -> Answer:
     """The verdict on an exercise as it is given, with few examples: what it misses no number of them would show."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(judge_write, "EXAMPLES", 10)
-        patch.setattr(judge_write, "HUNT", 12)
+        patch.setattr(judge_write, "EXAMPLES", 12)
         return BY_NAME[name].judge(LAWS / f"{BY_NAME[name].subject}_start.py")
 
 
