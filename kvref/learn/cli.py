@@ -49,12 +49,12 @@ def init(directory: Annotated[Path, typer.Argument(help="A folder that is not th
 @app.command("list", epilog="Exit codes: 0 listed, 2 bad input.")
 def all_of_them(directory: Where = HERE) -> None:
     """List the exercises, and what was done."""
-    from kvref.learn.exercises import exercises, file_name
+    from kvref.learn.exercises import file_name
     from kvref.learn.folder import Folder
 
     folder, now = Folder(directory), None
     current = folder.current()
-    for exercise in exercises().values():
+    for exercise in folder.exercises.values():
         if exercise.chapter is not now:
             now = exercise.chapter
             typer.echo(now.title)
@@ -63,7 +63,7 @@ def all_of_them(directory: Where = HERE) -> None:
         )
         arrow = ">" if exercise is current else " "
         typer.echo(f"{arrow} [{mark}] {exercise.name:16} {exercise.kind:8} {file_name(exercise)}")
-    typer.echo(f"{len(folder.progress.solved)} of {len(exercises())} solved; x solved, - skipped, > next")
+    typer.echo(f"{len(folder.progress.solved)} of {len(folder.exercises)} solved; x solved, - skipped, > next")
 
 
 @app.command("test", epilog=EXIT_CODES)
@@ -87,8 +87,10 @@ def hint(name: Name, directory: Where = HERE) -> None:
 @app.command(epilog="Exit codes: 0 given back, 2 bad input.")
 def reset(name: Name, directory: Where = HERE) -> None:
     """Give an exercise back as it was; what was written is kept beside it."""
+    from kvref.learn.session import given_back
+
     folder, exercise = found(name, directory)
-    typer.echo(f"{name} is as it was; yours is {folder.reset(exercise)}")
+    typer.echo(given_back(name, folder.reset(exercise)))
 
 
 @app.command(epilog="Exit codes: 0 skipped, 2 bad input.")
@@ -143,4 +145,7 @@ def found(name: str, directory: Path) -> "tuple[Folder, Exercise]":
 
     if name not in exercises():
         raise no_such(name, list(exercises()))
-    return Folder(directory), exercises()[name]
+    folder = Folder(directory)
+    if name not in folder.exercises:
+        raise BadInput(f"{name} is not among the exercises of this folder; see `kvref learn list`")
+    return folder, folder.exercises[name]

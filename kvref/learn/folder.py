@@ -4,8 +4,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from kvref.errors import BadInput
 from kvref.learn.course import CHAPTERS
@@ -14,16 +15,41 @@ from kvref.learn.exercises import Exercise, exercises, file_name
 PROGRESS = "progress.json"
 """The file that makes a folder one of the course."""
 
+RELEASE = "release.json"
+"""In a folder that a teacher hands out: which exercises there are in it, and what their files were."""
+
 SCHEMA = 1
 
 
 @dataclass
 class Progress:
-    """What has been done: when each exercise was solved, which were skipped, and how many hints were seen of each."""
+    """What has been done: when each exercise was solved, which were skipped, and the hints that were seen of each.
+
+    `failures` are the first hints of how each failed when a hint was last asked for: another failure has hints anew.
+    """
 
     solved: dict[str, str] = field(default_factory=dict[str, str])
     skipped: list[str] = field(default_factory=list[str])
     hints: dict[str, int] = field(default_factory=dict[str, int])
+    failures: dict[str, str] = field(default_factory=dict[str, str])
+
+    @classmethod
+    def read(cls, data: Any) -> "Progress":
+        """Progress from what was written. Raises `ValueError` or `TypeError` for what is none."""
+        if not isinstance(data, dict) or cast("dict[str, Any]", data).pop("schema", None) != SCHEMA:
+            raise ValueError(f"its schema is not {SCHEMA}")
+        progress = cls(**cast("dict[str, Any]", data))
+        for name, kind, inside in (
+            ("solved", dict, str),
+            ("skipped", list, str),
+            ("hints", dict, int),
+            ("failures", dict, str),
+        ):
+            value: Any = getattr(progress, name)
+            parts: Any = value.values() if isinstance(value, dict) else value  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - what is asked is what it is
+            if not isinstance(value, kind) or not all(isinstance(part, inside) for part in parts):
+                raise ValueError(f"{name} is not as it was written")
+        return progress
 
 
 class Folder:
@@ -32,17 +58,13 @@ class Folder:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            data: Any = json.loads((path / PROGRESS).read_text(encoding="utf-8"))
-            if data.pop("schema") != SCHEMA:
-                raise ValueError("another schema")
-            self.progress = Progress(**data)
-            for each in (self.progress.solved, self.progress.hints):
-                dict(each)
+            self.progress = Progress.read(json.loads((path / PROGRESS).read_text(encoding="utf-8")))
+            self.exercises = given_in(path)
         except FileNotFoundError:
             raise BadInput(
                 f"{path} is no folder of the course; `kvref learn init DIR` makes one, and commands are given inside it"
             ) from None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, TypeError, RecursionError) as error:
             raise BadInput(f"{path / PROGRESS} cannot be read ({error}); mend it, or begin again elsewhere") from None
 
     def save(self) -> None:
@@ -58,7 +80,7 @@ class Folder:
 
     def current(self) -> Exercise | None:
         """The first exercise that is neither solved nor skipped, else the first that was skipped; None at the end."""
-        left = [each for each in exercises().values() if each.name not in self.progress.solved]
+        left = [each for each in self.exercises.values() if each.name not in self.progress.solved]
         unskipped = [each for each in left if each.name not in self.progress.skipped]
         return next(iter([*unskipped, *left]), None)
 
@@ -80,26 +102,56 @@ class Folder:
             self.save()
 
     def hint(self, exercise: Exercise, hints: Sequence[str]) -> tuple[int, str]:
-        """The next hint of those that there are, counted from 1; the last one again once all were seen."""
-        number = min(self.progress.hints.get(exercise.name, 0) + 1, len(hints))
-        self.progress.hints[exercise.name] = number
+        """The next hint of those that there are for this failure, counted from 1; the last again once all were seen."""
+        name = exercise.name
+        seen = self.progress.hints.get(name, 0) if self.progress.failures.get(name) == hints[0] else 0
+        number = min(max(seen, 0) + 1, len(hints))
+        self.progress.hints[name], self.progress.failures[name] = number, hints[0]
         self.save()
         return number, hints[number - 1]
 
-    def reset(self, exercise: Exercise) -> Path:
-        """Give an exercise back as it was. What the student wrote is kept beside it, with `.mine` behind its name."""
+    def reset(self, exercise: Exercise) -> Path | None:
+        """Give an exercise back as it was. What the student wrote is kept beside it; where, or None if it was nothing.
+
+        Raises `BadInput` where it cannot be written.
+        """
         path = self.path / file_name(exercise)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        kept = path.with_suffix(".py.mine")
-        if path.is_file():
-            path.replace(kept)
-        path.write_text(exercise.start(), encoding="utf-8")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            kept = None
+            if path.is_file() and path.read_bytes() != exercise.start().encode():
+                path.rename(kept := unused(path))
+            path.write_text(exercise.start(), encoding="utf-8")
+        except OSError as error:
+            raise BadInput(f"{path} cannot be written ({error.strerror or error})") from None
         self.progress.solved.pop(exercise.name, None)
         self.progress.hints.pop(exercise.name, None)
+        self.progress.failures.pop(exercise.name, None)
         if exercise.name in self.progress.skipped:
             self.progress.skipped.remove(exercise.name)
         self.save()
         return kept
+
+
+def unused(path: Path) -> Path:
+    """Where a student's file can be kept, so that none that was kept before is lost."""
+    names = (path.with_suffix(f".py.mine{number or ''}") for number in count())
+    return next(each for each in names if not each.exists())
+
+
+def given_in(path: Path) -> dict[str, Exercise]:
+    """The exercises of a folder by name: those that a teacher handed out with it, else all.
+
+    Raises `BadInput` where what was handed out cannot be read.
+    """
+    known = exercises()
+    try:
+        names = json.loads((path / RELEASE).read_text(encoding="utf-8"))["exercises"]
+        return {name: known[name] for name in names}
+    except FileNotFoundError:
+        return known
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BadInput(f"{path / RELEASE} cannot be read ({error}); ask for it once more") from None
 
 
 def make(path: Path) -> int:

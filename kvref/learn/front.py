@@ -70,6 +70,12 @@ class Front:
         def with_cache(answer: tuple[Any, Any]) -> tuple[Any, Cached]:
             return answer[0], give(answer[1])
 
+        def full(tokens: Tokens) -> Any:
+            return asked(decoder.full, tokens)
+
+        def length(cache: Cached) -> int:
+            return asked(decoder.length, take(cache))
+
         def start(batch: int, capacity: int | None = None) -> Cached:
             return give(asked(decoder.start, batch, capacity))
 
@@ -91,12 +97,13 @@ class Front:
         def reset(cache: Cached) -> Cached:
             return give(asked(decoder.reset, take(cache)))
 
+        def session() -> Talk:
+            return Talk(asked(decoder.session))
+
         self.vocab_size, self.block_size = decoder.vocab_size, decoder.block_size
-        self.full = lambda tokens: asked(decoder.full, tokens)
-        self.start, self.step, self.prefill = start, step, prefill
-        self.length = lambda cache: asked(decoder.length, take(cache))
+        self.full, self.start, self.step, self.prefill, self.length = full, start, step, prefill, length
         self.crop, self.fork, self.reorder, self.reset = crop, fork, reorder, reset
-        self.session = lambda: Talk(asked(decoder.session))
+        self.session = session
 
     def __repr__(self) -> str:
         return "decoder"
@@ -108,11 +115,13 @@ class Talk:
     __slots__ = ("feed", "reply")
 
     def __init__(self, conversation: Conversation) -> None:
+        def feed(tokens: Tokens) -> Any:
+            return asked(conversation.feed, tokens)
+
         def reply(max_new_tokens: int, sampler: Sampler) -> list[list[int]]:
             return asked(conversation.reply, max_new_tokens, sampler)
 
-        self.feed = lambda tokens: asked(conversation.feed, tokens)
-        self.reply = reply
+        self.feed, self.reply = feed, reply
 
 
 def asked(call: Callable[..., Any], *args: Any) -> Any:

@@ -28,8 +28,9 @@ def bound(call: ast.Call, right: ast.FunctionDef) -> list[ast.stmt]:
     names = [argument.arg for argument in right.args.args[1:]]
     given = dict(zip(names, call.args, strict=False)) | {word.arg: word.value for word in call.keywords if word.arg}
     body = deepcopy(right.body[1:] if ast.get_docstring(right) else right.body)
-    stored = {node.id for each in body for node in ast.walk(each) if is_stored(node)}
-    simple = {
+    nodes = [node for each in body for node in ast.walk(each)]
+    stored = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    simple: dict[str, ast.expr] = {
         name: value
         for name, value in given.items()
         if isinstance(value, ast.Name | ast.Constant) and name not in stored
@@ -40,11 +41,6 @@ def bound(call: ast.Call, right: ast.FunctionDef) -> list[ast.stmt]:
         if name not in simple and ast.unparse(value) != name
     ]
     return [*assigned, *(cast("ast.stmt", Renamed(simple).visit(each)) for each in body)]
-
-
-def is_stored(node: ast.AST) -> bool:
-    """Whether a name is given a value."""
-    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
 
 
 class Renamed(ast.NodeTransformer):

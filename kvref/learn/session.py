@@ -2,10 +2,11 @@
 
 import textwrap
 from collections.abc import Callable
+from pathlib import Path
 
 from kvref.errors import BadInput
 from kvref.learn.apart import judge_apart
-from kvref.learn.exercises import Answer, Exercise
+from kvref.learn.exercises import Answer, Exercise, file_name
 from kvref.learn.folder import Folder
 
 Say = Callable[[str], object]
@@ -29,7 +30,7 @@ def judged(folder: Folder, exercise: Exercise, seconds: float, say: Say) -> bool
         if following is None:
             say("that was the last one")
         else:
-            say(f"next: {following.name} in {folder.file(following)}")
+            say(f"next: {following.name} in {folder.path / file_name(following)}")
     else:
         folder.unsolve(exercise)
         say(f"{exercise.name}: not yet; `kvref learn hint {exercise.name}` helps")
@@ -46,6 +47,11 @@ def hinted(folder: Folder, exercise: Exercise, seconds: float, say: Say) -> bool
     for line in textwrap.wrap(f"hint {number} of {len(answer.hints)}: {text}", WIDTH, break_on_hyphens=False):
         say(line)
     return True
+
+
+def given_back(name: str, kept: Path | None) -> str:
+    """What is said of an exercise that was given back as it was."""
+    return f"{name} is as it was" + (f"; yours is {kept}" if kept else "")
 
 
 def answer_of(folder: Folder, exercise: Exercise, seconds: float, say: Say) -> Answer | None:

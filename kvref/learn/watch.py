@@ -4,10 +4,10 @@ import select
 import sys
 from collections.abc import Callable
 
-from kvref.learn.exercises import Exercise, exercises, file_name
+from kvref.learn.exercises import Exercise, file_name
 from kvref.learn.folder import Folder
 from kvref.learn.preload import warm_up
-from kvref.learn.session import Say, hinted, judged
+from kvref.learn.session import Say, given_back, hinted, judged
 
 PAUSE = 0.2
 """Seconds between two looks at the files."""
@@ -26,7 +26,7 @@ class Watch:
     def changes(self) -> dict[str, int]:
         """When each file was last changed; nothing for those that are gone, as in the middle of a save."""
         found = dict[str, int]()
-        for exercise in exercises().values():
+        for exercise in self.folder.exercises.values():
             path = self.folder.path / file_name(exercise)
             try:
                 found[exercise.name] = path.stat().st_mtime_ns
@@ -38,10 +38,11 @@ class Watch:
         """An exercise whose file was saved since the last look; of several, the one that is worked on."""
         now, before = self.changes(), self.seen
         saved = [name for name, time in now.items() if before.get(name) != time]
-        self.seen = {**before, **now}
-        if self.current and self.current.name in saved:
-            return self.current
-        return exercises()[saved[0]] if saved else None
+        if not saved:
+            return None
+        name = self.current.name if self.current and self.current.name in saved else saved[0]
+        self.seen[name] = now[name]  # the others have their turn at the next look
+        return self.folder.exercises[name]
 
     def judge(self, exercise: Exercise) -> None:
         """Judge an exercise, and go on to the next if it is solved."""
@@ -64,7 +65,9 @@ class Watch:
             return False
         if word == "l":
             done = self.folder.progress.solved
-            self.say(" ".join(f"{name}{'*' if name in done else ''}" for name in exercises()) + "   (* solved)")
+            self.say(
+                " ".join(f"{name}{'*' if name in done else ''}" for name in self.folder.exercises) + "   (* solved)"
+            )
         elif self.current is None:
             self.say("nothing is left")
         elif word == "h":
@@ -74,7 +77,7 @@ class Watch:
             self.current = self.folder.current()
             self.introduce()
         elif word == "r":
-            self.say(f"as it was; yours is {self.folder.reset(self.current)}")
+            self.say(given_back(self.current.name, self.folder.reset(self.current)))
             self.seen = self.changes()
         elif word == "":
             self.judge(self.current)

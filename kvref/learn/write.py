@@ -164,10 +164,10 @@ WRITINGS = (
     Writing(
         "why",
         (
-            "stale-cache",
-            "single-token-never-written",
-            "missing-position-offset",
             "captured-slot-replayed",
+            "past-keys-scaled-again",
+            "stored-in-bfloat16",
+            "single-token-never-written",
             "decode-reads-before-writing",
         ),
         (Case.FIRST_ONE, Case.ONE),
@@ -248,10 +248,11 @@ WRITINGS = (
     Writing(
         "batching",
         (
-            "padding-hidden-at-the-right",
-            "padded-rows-share-positions",
-            "padding-hidden-in-the-prompt-only",
-            "reorder-leaves-the-values",
+            "padding-of-the-first-row-for-all",
+            "padding-mask-grows-at-the-left",
+            "decode-positions-count-padding",
+            "permutation-skipped",
+            "reorder-leaves-the-last-layer",
             "reorder-leaves-the-padding",
         ),
         (Case.BATCH, Case.UNEQUAL, Case.BEHIND_PADDING, Case.MOVED, Case.AFTER_MOVE),

@@ -89,10 +89,12 @@ def grade(
     """
     warm_up()
     from kvref.learn.exercises import exercises
-    from kvref.teach.grade import Sheet, asked_by, grade, students_in, summary
+    from kvref.teach.grade import Sheet, about_sets, asked_by, grade, students_in, summary
 
     asked = asked_by(release, folder, exercises())
-    students_in(folder, asked, out)  # raises before anything is written
+    students = students_in(folder, asked, out)  # raises before anything is written
+    if release is None and (note := about_sets(folder, asked, students)):
+        typer.echo(note)
     sheet = Sheet(out, force)
     whole = grade(folder, exercises(), asked, sheet, seconds, typer.echo)
     for line in summary(sheet.grades):

@@ -2,21 +2,22 @@
 
 import csv
 import json
+import re
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from hashlib import sha256
 from io import StringIO
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import NamedTemporaryFile, TemporaryDirectory
 from typing import Any, cast
 
 from kvref.bug import catalogue
 from kvref.errors import BadInput, one_line
 from kvref.learn.apart import LARGEST, Judged, judge_apart
 from kvref.learn.exercises import Exercise, file_name
-from kvref.teach.check import spellings
-from kvref.teach.release import RELEASE
+from kvref.learn.folder import RELEASE
 
 MISSING = "not handed in"
 LONGEST = 400
@@ -70,12 +71,22 @@ class Sheet:
             if not force and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
                 raise BadInput(f"{folder} is there already; give --force to write over it, or another --out")
             folder.mkdir(parents=True, exist_ok=True)
-            self.write()
+            with NamedTemporaryFile(dir=folder):
+                pass  # grades that are there stay until there are others
         except OSError as error:
             raise BadInput(f"{folder} cannot be written to ({error.strerror or error}); give another --out") from None
 
+    def kept(self) -> str:
+        """Write everything; the reason why that cannot be done now, and nothing where it was."""
+        try:
+            self.write()
+        except OSError as error:
+            return f"{self.folder} cannot be written to ({error.strerror or error}): the grades are those said here"
+        return ""
+
     def write(self) -> None:
-        """Write everything."""
+        """Write everything. A file that was graded may have removed what was written before."""
+        self.folder.mkdir(parents=True, exist_ok=True)
         rows = StringIO()
         table = csv.writer(rows, lineterminator="\n")
         table.writerow(["student", "exercise", "score", "reason"])
@@ -106,12 +117,14 @@ def grade(
             for exercise in theirs:
                 result = graded(student, exercise, handed[student, exercise.name], seconds)
                 sheet.grades.append(result)
-                say(told(result))
-            sheet.write()
+                say(sealed(told(result)))
+            if lost := sheet.kept():
+                say(lost)
     except KeyboardInterrupt:
+        sheet.kept()
         return False
-    finally:
-        sheet.write()
+    if lost := sheet.kept():
+        raise BadInput(f"{lost}; give another --out, and grade again")
     return True
 
 
@@ -136,6 +149,8 @@ def students_in(folder: Path, asked: Asked, out: Path) -> list[str]:
 def handed_in(folder: Path, exercise: Exercise) -> Handed:
     """What a student handed in for an exercise."""
     path = folder / file_name(exercise)
+    if folder.is_symlink():
+        return Handed(path, reason="the student's folder is a link to another")
     try:
         real = path.resolve(strict=True)
         info = real.stat()
@@ -187,10 +202,16 @@ def grade_of(student: str, exercise: str, handed: Handed, judged: Judged) -> Gra
 
 def sealed(text: str) -> str:
     """A text in which no bug is named, and no control character can move what is before it on a terminal."""
-    for bug in catalogue().values():
-        for spelling in spellings(bug):
-            text = text.replace(spelling, "(a sealed bug)")
+    text = bug_names().sub("(a sealed bug)", text)
     return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+@cache
+def bug_names() -> re.Pattern[str]:
+    """What any bug may be called: its name, its file, its class, in letters of any case."""
+    names = (each.replace("-", "[-_]?") for each in sorted(catalogue(), key=len, reverse=True))
+    classes = (re.escape(bug.part.__name__) for bug in catalogue().values())
+    return re.compile("|".join([*names, *classes]), re.IGNORECASE)
 
 
 def total(grades: Sequence[Grade]) -> float:
@@ -226,6 +247,17 @@ def asked_by(path: Path | None, folder: Path, known: Mapping[str, Exercise]) -> 
     if strange:
         raise BadInput(f"{path} asks for {strange[0]!r}, which is no exercise here")
     return asked
+
+
+def about_sets(folder: Path, asked: Asked, students: Sequence[str]) -> str:
+    """A note where students' folders say what they were given and nobody else does: they could change that."""
+    given = next((student for student in students if (folder / student / RELEASE).is_file()), "")
+    if not given or (folder / RELEASE).is_file():
+        return ""
+    return (
+        f"note: {given} was given a set by a release, and is graded on {len(asked[''])} exercises; if that is not what "
+        "was asked, give --release with the teacher's file"
+    )
 
 
 def summary(grades: Sequence[Grade]) -> Iterator[str]:

@@ -11,11 +11,8 @@ from typing import Any
 
 from kvref.errors import BadInput
 from kvref.learn.exercises import Exercise, file_name
-from kvref.learn.folder import INTRODUCTION, Progress, write_progress
+from kvref.learn.folder import INTRODUCTION, RELEASE, Progress, write_progress
 from kvref.teach.check import named
-
-RELEASE = "release.json"
-"""In each student's folder: which exercises there are, and what their files were."""
 
 SCHEMA = 1
 
@@ -122,10 +119,10 @@ def for_teacher(exercises: Sequence[Exercise], seed: int, given: Mapping[str, Se
 
 
 def bugs_of(exercise: Exercise) -> list[str]:
-    """The bugs behind an exercise, whichever way its kind keeps them."""
-    sealed: Sequence[Any] = getattr(exercise, "sealed", ())
-    single: Any = getattr(exercise, "bug", None)
-    return [each if isinstance(each, str) else each.name for each in [*sealed, *([single] if single else [])]]
+    """The bugs behind an exercise, whichever way its kind keeps them; of a cause to choose, that which is right."""
+    found: list[Any] = [*getattr(exercise, "sealed", ())]
+    found += [getattr(exercise, name) for name in ("bug", "shown") if hasattr(exercise, name)]
+    return [each if isinstance(each, str) else each.name for each in found]
 
 
 def versions() -> dict[str, str]:

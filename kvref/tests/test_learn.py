@@ -37,8 +37,7 @@ FEW = ("why-1", "positions-1", "masks-2")
 def course(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a few exercises alone, which costs no searches for findings."""
     few = {name: REPAIRS[name] for name in FEW}
-    for module in (folders, watch):
-        monkeypatch.setattr(module, "exercises", lambda: few)
+    monkeypatch.setattr(folders, "exercises", lambda: few)
     path = tmp_path / "course"
     make(path)
     return path
@@ -246,7 +245,18 @@ def test_a_folder_that_is_not_empty_is_left_alone(course: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", '{"schema": 9}', '{"schema": 1, "solved": 3}', '{"schema": 1, "other": {}}']
+    "text",
+    [
+        "",
+        "[]",
+        '{"schema": 9}',
+        '{"schema": 1, "solved": 3}',
+        '{"schema": 1, "solved": []}',
+        '{"schema": 1, "skipped": null}',
+        '{"schema": 1, "hints": {"positions-1": "x"}}',
+        '{"schema": 1, "other": {}}',
+        "[" * 100000,
+    ],
 )
 def test_progress_that_cannot_be_read_is_said(course: Path, text: str) -> None:
     (course / PROGRESS).write_text(text)
@@ -277,11 +287,43 @@ def test_a_reset_keeps_what_was_written(course: Path) -> None:
     path.write_text("mine")
     folder.solve(REPAIRS["why-1"])
     kept = folder.reset(REPAIRS["why-1"])
+    assert kept is not None
+    assert folder.reset(REPAIRS["why-1"]) is None  # what was given is not kept
+    path.write_text("mine too")
+    assert (kept2 := folder.reset(REPAIRS["why-1"])) is not None
+    assert (kept2.name, kept2.read_text()) == ("why_1.py.mine1", "mine too")
     assert (kept.read_text(), path.read_text()) == ("mine", REPAIRS["why-1"].start())
     assert Folder(course).progress == Progress()
     path.unlink()
     with pytest.raises(BadInput, match="kvref learn reset why-1"):
         folder.file(REPAIRS["why-1"])
+
+
+def test_a_file_that_cannot_be_given_back_is_said(course: Path) -> None:
+    path = file_of("why-1", course)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(BadInput, match="cannot be written"):
+        Folder(course).reset(REPAIRS["why-1"])
+
+
+def test_a_set_that_was_handed_out_is_all_there_is(course: Path) -> None:
+    (course / folders.RELEASE).write_text('{"exercises": {"positions-1": {}}}')
+    folder = Folder(course)
+    assert list(folder.exercises) == ["positions-1"]
+    folder.solve(REPAIRS["positions-1"])
+    assert folder.current() is None
+    for text in ("{", "[]", '{"exercises": ["masks-99"]}'):
+        (course / folders.RELEASE).write_text(text)
+        with pytest.raises(BadInput, match=r"release\.json cannot be read"):
+            Folder(course)
+
+
+def test_another_failure_has_its_hints_anew(course: Path) -> None:
+    folder, exercise = Folder(course), REPAIRS["why-1"]
+    assert [folder.hint(exercise, ("one", "b", "c"))[0] for _ in range(3)] == [1, 2, 3]
+    assert folder.hint(exercise, ("two", "b", "c")) == (1, "two")
+    assert Folder(course).hint(exercise, ("two", "b", "c")) == (2, "b")
 
 
 def test_a_save_is_judged_and_leads_to_the_next(course: Path) -> None:
@@ -352,6 +394,13 @@ def test_the_loop_judges_what_is_saved_and_obeys(course: Path, monkeypatch: pyte
         assert said[-1] == watch.KEYS
         file_of("why-1", course).unlink()
         yield None
+        said.clear()
+        save("positions-1", "wrong")
+        save("masks-2", "wrong too")
+        yield None
+        yield None
+        yield None
+        assert {"positions-1 looked at", "masks-2 looked at"} <= set(said)
         yield watch.END
         raise AssertionError("it went on")
 

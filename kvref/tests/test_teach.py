@@ -16,13 +16,16 @@ from kvref.learn import exercises as course
 from kvref.learn.apart import Judged
 from kvref.learn.course import CHAPTERS, Chapter
 from kvref.learn.exercises import Answer, Exercise, Kind, file_name
+from kvref.learn.explain import explanations
+from kvref.learn.folder import RELEASE
 from kvref.learn.repairs import repair_exercises
+from kvref.learn.write import writings
 from kvref.targets.resolve import load_file
 from kvref.teach import grade as grades
 from kvref.teach.check import Proof, check, chosen, named, proved
 from kvref.teach.cli import app
-from kvref.teach.grade import MISSING, Grade, Sheet, asked_by, feedback, grade, handed_in, sealed
-from kvref.teach.release import RELEASE, bugs_of, read_students, release, teacher_file
+from kvref.teach.grade import MISSING, Grade, Handed, Sheet, asked_by, feedback, grade, handed_in, sealed
+from kvref.teach.release import bugs_of, read_students, release, teacher_file
 
 pytestmark = pytest.mark.late
 
@@ -173,9 +176,9 @@ def test_names_that_cannot_be_folders_are_refused(text: str, tmp_path: Path) -> 
 
 
 def test_bugs_are_told_to_the_teacher_whichever_way_an_exercise_keeps_them() -> None:
-    repair = next(iter(repair_exercises()))
-    assert bugs_of(repair) == ["stale-cache"]
-    assert bugs_of(type("Written", (), {"sealed": ("a", repair.bug)})()) == ["a", "stale-cache"]  # pyright: ignore - what is asked for is all it has
+    assert bugs_of(repair_exercises()[0]) == ["stale-cache"]
+    assert bugs_of(writings()[0]) == list(writings()[0].sealed)
+    assert bugs_of(explanations()[0]) == [explanations()[0].shown]
 
 
 FILES = {
@@ -239,10 +242,52 @@ def test_a_class_is_graded_and_no_student_costs_another(tmp_path: Path) -> None:
 
 
 def test_grades_that_are_there_are_not_written_over(tmp_path: Path) -> None:
-    Sheet(tmp_path / "grades", force=False)
+    Sheet(tmp_path / "grades", force=False).write()
     with pytest.raises(BadInput, match="--force"):
         Sheet(tmp_path / "grades", force=False)
+    (tmp_path / "grades" / "grades.csv").write_text("before")
     Sheet(tmp_path / "grades", force=True)
+    assert (tmp_path / "grades" / "grades.csv").read_text() == "before"  # until there are others
+
+
+def test_grades_outlive_a_file_that_removes_them(tmp_path: Path) -> None:
+    for student, text in (
+        ("ann", FILES["good"]),
+        ("bob", f"import shutil\nshutil.rmtree({str(tmp_path / 'grades')!r})\n"),
+    ):
+        path = tmp_path / "class" / student / file_name(Fake())
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    sheet = Sheet(tmp_path / "grades", force=False)
+    assert grade(tmp_path / "class", {"why-9": Fake()}, {"": ["why-9"]}, sheet, 5.0, str)
+    assert "ann,why-9,1,solved" in (tmp_path / "grades" / "grades.csv").read_text()
+
+
+def test_grades_that_cannot_be_written_are_said(tmp_path: Path) -> None:
+    path = tmp_path / "class" / "ann" / file_name(Fake())
+    path.parent.mkdir(parents=True)
+    path.write_text(
+        f"import shutil, pathlib\nout = {str(tmp_path / 'grades')!r}\nshutil.rmtree(out)\npathlib.Path(out).touch()\n"
+    )
+    (tmp_path / "class" / "bob").mkdir()
+    said, sheet = list[str](), Sheet(tmp_path / "grades", force=False)
+    with pytest.raises(BadInput, match="the grades are those said here"):
+        grade(tmp_path / "class", {"why-9": Fake()}, {"": ["why-9"]}, sheet, 5.0, said.append)
+    assert any(line.startswith("bob") for line in said)
+
+
+def test_a_folder_that_is_a_link_to_another_is_not_graded(tmp_path: Path) -> None:
+    path = tmp_path / "ann" / file_name(Fake())
+    path.parent.mkdir(parents=True)
+    path.write_text(FILES["good"])
+    (tmp_path / "bob").symlink_to(tmp_path / "ann")
+    assert handed_in(tmp_path / "bob", Fake()).reason == "the student's folder is a link to another"
+
+
+def test_a_file_that_changes_while_it_is_graded_scores_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grades, "judge_apart", lambda *_: Judged(Answer(True, (), (), 1.0), "", "", "other"))
+    found = grades.graded("ann", Fake(), Handed(tmp_path / "why_9.py", b"mine"), 1.0)
+    assert (found.score, found.reason) == (0.0, "the file changed while it was graded")
 
 
 def test_what_was_graded_before_it_was_stopped_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,6 +332,7 @@ def test_every_bug_is_sealed_in_what_is_told() -> None:
     for bug in catalogue().values():
         assert named(sealed(f"{bug.name} {bug.part.__name__} {bug.part.__module__}")) in ([], ["kvref.bugs"])
         assert bug.part.__name__ not in sealed(bug.part.__name__)
+        assert sealed(bug.name.upper()) == sealed(bug.name.replace("-", "_")) == "(a sealed bug)"
     said = feedback([Grade("ann", "why-9", 0.0, "not solved", said=("law",), hint="look")])
     assert said == "0 of 1\n\nwhy-9: 0, not solved\n    law\n    hint: look\n"
 
@@ -305,7 +351,10 @@ def test_commands_give_the_codes_that_they_say(teach: Callable[..., Any], tmp_pa
     assert isinstance(teach("check", "what").exception, BadInput)
     assert teach("release", "class", "--exercises", "why-9").exit_code == 0
     (tmp_path / "handed" / "ann").mkdir(parents=True)
+    (tmp_path / "handed" / "ann" / RELEASE).write_text("{}")
+    assert "note: ann was given a set" in teach("grade", "handed", "--out", "noted").output
     graded = teach("grade", "handed", "--release", "class-teacher.json")
+    assert "note" not in graded.output
     assert graded.exit_code == 0
     assert "ann: 0 of 1" in graded.output
     assert isinstance(teach("grade", "handed").exception, BadInput)
