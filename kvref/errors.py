@@ -1,5 +1,8 @@
 """What kvref raises: one line each, saying what is wrong and what to do."""
 
+STOPPED = 4
+"""Exit code of what was stopped before its end, or came to nothing."""
+
 
 class KvrefError(Exception):
     """Anything that kvref itself raises on purpose."""

@@ -1,22 +1,20 @@
 """Attack: a bug of the student's own against all laws. One that survives and is alive is a gap in kvref."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-
-import torch
 
 from kvref.answers import DecoderRaised
 from kvref.asked import Asked
 from kvref.decoder import Decoder
-from kvref.errors import BadInput
+from kvref.errors import STOPPED, BadInput
 from kvref.explore import Explorer
 from kvref.law import Law, law_called, laws
+from kvref.learn.judge import same_model
+from kvref.said import Say
 from kvref.schedule import Schedule
 from kvref.search import FAULTS, Effort, Status, search
 from kvref.targets import Bench, ReferenceTarget
 from kvref.trace import Step, play
-
-Say = Callable[[str], object]
 
 PLAYED = (
     "no-operation-makes-logits-differ-from-uncached-ones",
@@ -24,7 +22,7 @@ PLAYED = (
 )
 """Laws whose schedules are played to see whether a survivor is alive: of every operation, and of ragged batches."""
 
-CAUGHT, GAP, INCONCLUSIVE = 0, 1, 4
+CAUGHT, GAP, INCONCLUSIVE = 0, 1, STOPPED
 """Exit codes: a law catches it; none does, and it is alive; none does, and nothing that it does differs."""
 
 
@@ -43,8 +41,7 @@ class Twins:
         """Play a schedule on both, and note if they differ."""
         self.played += 1
         twin = self.healthy[decoder.name]
-        tokens = torch.arange(min(decoder.block_size, 5))[None] % decoder.vocab_size
-        if not decoder.full(tokens).equal(twin.full(tokens)):
+        if not same_model(decoder, twin):
             self.another_model.append(decoder.name)
         if self.differing is None and any(
             a != b for a, b in zip(told(decoder, schedule), told(twin, schedule), strict=False)

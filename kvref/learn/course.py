@@ -112,6 +112,21 @@ CHAPTERS = (
 """The chapters, in the order in which they are read."""
 
 
+TELLING = {
+    "crop-keeps-one-token-more": "crop-equals-never-having-appended",
+    "crop-to-nothing-keeps-all": "crop-equals-never-having-appended",
+    "peek-is-kept": "a-look-changes-nothing",
+    "rows-kept-before-the-pass-ends": "a-pass-that-dies-leaves-the-cache-as-it-was",
+    "fork-shares-its-buffers": "a-fork-and-its-origin-never-meet",
+    "padding-hidden-at-the-right": "padding-changes-nothing",
+    "padded-rows-share-positions": "padding-changes-nothing",
+    "padding-hidden-in-the-prompt-only": "padding-changes-nothing",
+    "cropped-rows-move-keys-only": "a-crop-of-rows-equals-never-having-appended",
+    "refilled-row-sees-its-last-occupant": "a-new-occupant-of-a-row-meets-nothing-of-the-last",
+}
+"""The law that speaks of what is wrong, where others see it sooner; by itself the one on cached and uncached logits."""
+
+
 def repairs() -> dict[str, str]:
     """Names of all repairs in their order, and the bug that each is made from."""
     return {

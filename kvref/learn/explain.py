@@ -18,9 +18,10 @@ from kvref.finding import Finding, LawBroken
 from kvref.law import EQUALITY, law_called
 from kvref.learn.course import Chapter, chapter_of
 from kvref.learn.exercises import Answer, Kind
-from kvref.learn.repairs import told, wrapped
+from kvref.learn.repairs import told
 from kvref.locate import KEPT
 from kvref.matrix.record import record
+from kvref.said import wrapped
 from kvref.search import Effort, search
 from kvref.targets import Bench
 
@@ -134,17 +135,17 @@ ASIDE = f'  # the number of the cause, 1 to {CHOICES}\nbecause = ""  # why, in y
 def evidence(finding: Finding) -> Iterator[str]:
     """What the student is shown: nothing in it names the bug."""
     name, _, shape = finding.decoder.partition(" (")
-    yield from wrapped("decoder", f"{name.rpartition(':')[2]} cache, {shape.removesuffix(')')}")
+    yield from wrapped(f"{name.rpartition(':')[2]} cache, {shape.removesuffix(')')}", "decoder")
     yield from told(finding)
     if finding.origin:
-        yield from wrapped("cache", finding.origin)
+        yield from wrapped(finding.origin, "cache")
 
 
 def look_at(finding: Finding) -> str:
     """Where to look: at the step, and at what was kept before it."""
     if (step := finding.divergence.step) is None:
         return "Play the schedule with pencil and paper: which tokens are in the cache after each step?"
-    said = f"Step {step + 1} is the first wrong one: {str(finding.schedule.ops[step]).partition(':')[0]}."
+    said = f"It shows first at step {step + 1}: {str(finding.schedule.ops[step]).partition(':')[0]}."
     if finding.origin == KEPT:
         return f"{said} What was kept is right. So which keys does a token look at there, and which should it?"
     if finding.origin:

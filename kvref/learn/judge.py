@@ -10,8 +10,10 @@ from typing import Any
 import torch
 
 from kvref.bug import Bug
+from kvref.decoder import Decoder
 from kvref.errors import BadInput
 from kvref.law import EQUALITY, Law, laws
+from kvref.learn.course import TELLING
 from kvref.learn.inline import calls
 from kvref.learn.repair import CLASS, Method
 from kvref.matrix.record import record
@@ -89,18 +91,26 @@ def difference(mine: ReferenceTarget, reference: ReferenceTarget, tried: list[Ou
     if refused := next((outcome for outcome in tried if outcome.refused), None):
         return f"it refuses what the reference does: {refused.reason}"
     for yours, theirs in zip(mine.decoders(), reference.decoders(), strict=True):
-        tokens = torch.arange(2 * yours.block_size).reshape(2, -1) % yours.vocab_size
-        if not yours.full(tokens).equal(theirs.full(tokens)):
+        if not same_model(yours, theirs):
             return "it is another model: even without a cache its logits are not the reference's"
     return ""
 
 
+def same_model(yours: Decoder, theirs: Decoder) -> bool:
+    """Whether two decoders give the same bits without a cache, at all positions."""
+    tokens = torch.arange(2 * yours.block_size, device=yours.device).reshape(2, -1) % yours.vocab_size
+    return yours.full(tokens).equal(theirs.full(tokens))
+
+
 def plan(bug: Bug) -> Iterator[tuple[Law, int]]:
-    """Every law, and how many schedules to try; of the first ones that which shows positions goes before the others."""
+    """Every law, and how many schedules to try; first that which says best what is wrong, then those that see it soon.
+
+    That is the one of the course, else the one that shows positions.
+    """
     known, kills = laws(), record().kills.get(bug.name, {})
     first = record().killers(bug.name)[:KILLERS]
-    if EQUALITY in kills:
-        first = [EQUALITY, *(name for name in first if name != EQUALITY)][:KILLERS]
+    if (best := TELLING.get(bug.name, EQUALITY)) in kills:
+        first = [best, *(name for name in first if name != best)][:KILLERS]
     yield from ((known[name], kills[name] + BEYOND) for name in first)
     yield from ((law, FEW) for name, law in known.items() if name not in first)
 

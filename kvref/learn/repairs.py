@@ -16,9 +16,7 @@ from kvref.learn.pictures import drawn
 from kvref.learn.repair import CLASS, Method, meant, solution, start
 from kvref.locate import KEPT
 from kvref.operations import count
-
-WIDTH = 80
-"""Columns of the terminal that is written for."""
+from kvref.said import wrapped
 
 
 @dataclass(frozen=True)
@@ -62,9 +60,9 @@ class Repair:
             return Answer(True, (f"{said}, in {verdict.seconds:.1f} s",), score=1.0)
         if (broken := verdict.broken) is None or broken.finding is None:
             said = verdict.unlike or "no law could be tried on it: none of its cases came up"
-            return Answer(False, tuple(wrapped("unlike", said)), self.hints(UNLIKE))
+            return Answer(False, tuple(wrapped(said, "unlike")), self.hints(UNLIKE))
         lines = *told(broken.finding), *pictures(verdict, broken.finding)
-        return Answer(False, tuple(lines), self.hints(look_at(broken.finding)))
+        return Answer(False, tuple(lines), self.hints(look_at(broken.finding, Method.of(self.bug).name)))
 
     def hints(self, first: str) -> tuple[str, ...]:
         """Three steps: look here; ask this question; this is when it goes wrong, and what is meant."""
@@ -81,15 +79,29 @@ UNLIKE = (
 """The first hint where no schedule can be shown."""
 
 
-def look_at(finding: Finding) -> str:
+TURN = "each time that the cache is extended is a turn of a conversation, and a reply of up to 3 tokens follows it"
+READ_AS = {
+    "a-conversation-gives-what-its-whole-text-gives": TURN,
+    "a-conversation-runs-each-token-once": TURN,
+    "speculation-gives-the-greedy-tokens-and-runs-what-it-drafts": "the tokens are a prompt; up to 10 more are "
+    "generated from it, by drafts of which some are wrong",
+    "naive-and-cached-generation-give-the-same-tokens": "the tokens are a prompt, and up to 6 are generated from it",
+    "generation-runs-n-tokens-with-a-cache-and-n-n-plus-1-over-2-without": "the tokens are a prompt, and more are "
+    "generated from it",
+}
+"""What a schedule stands for, under laws that do more with it than it says."""
+
+
+def look_at(finding: Finding, method: str) -> str:
     """Where to look, by the failure that was seen."""
     if finding.divergence.step is None:
         return "Play the schedule with pencil and paper: which tokens are in the cache after each step?"
     step = finding.divergence.step
     before = finding.schedule.ops[step - 1] if step else None
-    said = f"Step {step + 1} is the first wrong one: {str(finding.schedule.ops[step]).split(':')[0]}."
+    said = f"It shows first at step {step + 1}: {str(finding.schedule.ops[step]).split(':')[0]}."
     if before is not None:
-        said += f" Before it: {str(before).split(':')[0]}. What does the method do in each of the two?"
+        said += f" Before it: {str(before).split(':')[0]}."
+    said += f" In which steps is `{method}` called, with which arguments, and what does it do then?"
     if finding.origin == KEPT and finding.law == EQUALITY:  # else another cache may be the one that went wrong
         said += " What was kept is right, so it is how it is read that goes wrong."
     elif finding.origin and finding.origin != KEPT:
@@ -99,18 +111,13 @@ def look_at(finding: Finding) -> str:
 
 def told(finding: Finding) -> Iterator[str]:
     """The finding in few lines: the law, the schedule, and where it first goes wrong."""
-    yield from wrapped("law", finding.sentence)
+    yield from wrapped(finding.sentence, "law")
     for number, line in enumerate(str(finding.schedule).splitlines()):
         mark = "->" if number == finding.divergence.step else "  "
-        yield from wrapped("schedule" if not number else "", f"{mark} {line}", behind="      ")
-    yield from wrapped("raised" if finding.raised else "diverges", str(finding.divergence))
-
-
-def wrapped(label: str, text: str, behind: str = "") -> list[str]:
-    """Text behind a label, in lines that fit a terminal."""
-    return textwrap.wrap(
-        text, WIDTH, initial_indent=f"{label:10}", subsequent_indent=" " * 10 + behind, break_on_hyphens=False
-    )
+        yield from wrapped(f"{mark} {line}", " " if number else "schedule", behind="      ")
+    if read_as := READ_AS.get(finding.law):
+        yield from wrapped(read_as, "read as")
+    yield from wrapped(str(finding.divergence), "raised" if finding.raised else "diverges")
 
 
 def pictures(verdict: Verdict, finding: Finding) -> list[str]:

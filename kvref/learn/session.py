@@ -1,18 +1,12 @@
 """What a student is told: the judgement of a file, and hints, in lines that fit a terminal."""
 
-import textwrap
-from collections.abc import Callable
 from pathlib import Path
 
 from kvref.errors import BadInput
 from kvref.learn.apart import judge_apart
 from kvref.learn.exercises import Answer, Exercise, file_name
 from kvref.learn.folder import Folder
-
-Say = Callable[[str], object]
-
-WIDTH = 80
-"""Columns of the terminal that is written for."""
+from kvref.said import Say, wrapped
 
 
 def judged(folder: Folder, exercise: Exercise, seconds: float, say: Say) -> bool:
@@ -44,7 +38,7 @@ def hinted(folder: Folder, exercise: Exercise, seconds: float, say: Say) -> bool
         say(f"{exercise.name}: " + ("solved" if answer and answer.solved else "no hint before the file can be tried"))
         return False
     number, text = folder.hint(exercise, answer.hints)
-    for line in textwrap.wrap(f"hint {number} of {len(answer.hints)}: {text}", WIDTH, break_on_hyphens=False):
+    for line in wrapped(f"hint {number} of {len(answer.hints)}: {text}"):
         say(line)
     return True
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from kvref.learn.exercises import Exercise, file_name
 from kvref.learn.folder import Folder
 from kvref.learn.preload import warm_up
-from kvref.learn.session import Say, given_back, hinted, judged
+from kvref.learn.session import given_back, hinted, judged
+from kvref.said import Say
 
 PAUSE = 0.2
 """Seconds between two looks at the files."""

@@ -1,7 +1,6 @@
 """Laws to write as exercises: what they have to kill, and what a student is told of a law that does not."""
 
 import builtins
-import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +10,7 @@ from kvref.learn.course import CHAPTERS, Chapter
 from kvref.learn.exercises import Answer, Kind
 from kvref.learn.judge_write import EXAMPLES, Fate, Trial, Verdict, judge
 from kvref.learn.observed import Case
-
-WIDTH = 80
-"""Columns of the terminal that is written for."""
+from kvref.said import wrapped
 
 LAWS = Path(__file__).with_name("laws")
 """Where the files are."""
@@ -153,11 +150,6 @@ def became(trial: Trial) -> str:
         # A name of the student's own could be made of anything, of what is sealed too.
         return "alive: something raised where the law should assert" + (f" ({kind})" if hasattr(builtins, kind) else "")
     return "alive" + (f" after {EXAMPLES} examples" if trial.ended >= EXAMPLES else "")
-
-
-def wrapped(text: str) -> list[str]:
-    """Text in lines that fit a terminal."""
-    return textwrap.wrap(text, WIDTH, break_on_hyphens=False)
 
 
 WRITINGS = (

@@ -1,6 +1,6 @@
 """One run of `kvref measure`: what is asked is looked at first, then timed, printed and kept row by row."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import cast
@@ -11,7 +11,7 @@ from kvref import weights
 from kvref.asked import Asked
 from kvref.config import GPTConfig
 from kvref.environment import environment
-from kvref.errors import BadInput
+from kvref.errors import STOPPED, BadInput
 from kvref.measure import formulas, picture, summary
 from kvref.measure.curves import WINDOW, Curves, curves
 from kvref.measure.graphs import graphed_seconds
@@ -21,16 +21,12 @@ from kvref.measure.limits import Limits, measure_limits, require_memory
 from kvref.measure.same import LARGE, require_same
 from kvref.measure.samples import Sample, Setting, spaced
 from kvref.measure.subjects import SHAPES, Subject, reference_subject, target_subject
+from kvref.said import Say
 from kvref.targets import Bench, Target
 from kvref.targets.reference import GrowingDecoder, describe
 
-Say = Callable[[str], object]
-
 GENERATED = 128
 """Tokens that whole generations go up to at most: they take all ways in each repeat."""
-
-STOPPED = 4
-"""Exit code of a run that was stopped before its end, as of a check."""
 
 
 @dataclass(frozen=True)

@@ -3,23 +3,17 @@
 # ruff: noqa: PT028 - `tests` is a command, and no test with defaults
 
 from pathlib import Path
-from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kvref.asked import Asked
-from kvref.errors import BadInput
+from kvref.errors import STOPPED, BadInput
 from kvref.options import Attention, Cache, Device, Laws, Seed
+from kvref.said import wrapped
 
 if TYPE_CHECKING:
     from kvref.measure.tests_cost import Request, Row
-
-STOPPED = 4
-"""Exit code of a run that was stopped before its end, as of a check."""
-
-WIDTH = 80
-"""Columns of a terminal."""
 
 
 def tests(
@@ -65,10 +59,10 @@ def told(request: "Request", path: Path | None) -> bool:
     try:
         for row in measure_tests(request):
             if not rows:
-                typer.echo(wrapped(setting(request)))
+                typer.echo("\n".join(wrapped(setting(request))))
             rows.append(row)
             if (heading := heading_of(row, request, said)) != said:
-                typer.echo(f"\n{wrapped(heading)}")
+                typer.echo("\n".join(["", *wrapped(heading)]))
                 said = heading
             for line in row.lines():
                 typer.echo(f"  {line}")
@@ -110,11 +104,6 @@ def heading_of(row: "Row", request: "Request", before: str) -> str:
             return "the gate, until the first bugs of a shuffled catalogue are killed, 1 worker"
         case Growth():
             return before
-
-
-def wrapped(line: str) -> str:
-    """A line in as many of at most 80 columns as it takes: names of targets are long at times."""
-    return "\n".join(wrap(line, WIDTH))
 
 
 def keep(rows: "list[Row]", request: "Request", path: Path, *, stopped: bool) -> None:

@@ -4,7 +4,7 @@ import csv
 import json
 import re
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from hashlib import sha256
@@ -18,12 +18,11 @@ from kvref.errors import BadInput, one_line
 from kvref.learn.apart import LARGEST, Judged, judge_apart
 from kvref.learn.exercises import Exercise, file_name
 from kvref.learn.folder import RELEASE
+from kvref.said import Say
 
 MISSING = "not handed in"
 LONGEST = 400
 """Letters of a reason, which may hold what a student's own exception says."""
-
-Say = Callable[[str], object]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,16 @@
+"""Text for a terminal."""
+
+import textwrap
+from collections.abc import Callable
+
+Say = Callable[[str], object]
+"""What takes a line that is said."""
+
+WIDTH = 80
+"""Columns of the terminal that is written for."""
+
+
+def wrapped(text: str, label: str = "", behind: str = "") -> list[str]:
+    """Text in lines that fit a terminal, behind a label if there is one; `behind` indents all lines but the first."""
+    first, others = f"{label:10}" if label else "", " " * 10 + behind if label else behind
+    return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=others, break_on_hyphens=False)
