@@ -46,9 +46,10 @@ class Prefill:
     cache: int = 0
 
     def __str__(self) -> str:
-        lengths = ", ".join(str(len(row)) for row in self.tokens)
+        *lengths, last = (len(row) for row in self.tokens)
+        rows = ", ".join([*map(str, lengths), count(last, "token")])
         more = f" and {count(self.padding, 'more column')}" if self.padding else ""
-        return f"prefill cache {self.cache} with {lengths} tokens, padded with {self.pad}{more}{show(self.tokens)}"
+        return f"prefill cache {self.cache} with {rows}, padded with {self.pad}{more}{show(self.tokens)}"
 
     @property
     def width(self) -> int:

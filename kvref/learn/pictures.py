@@ -15,13 +15,12 @@ from typing_extensions import override
 
 from kvref.answers import DecoderRaised
 from kvref.decoder import Decoder
-from kvref.finding import Finding, LawBroken
+from kvref.finding import Finding, LawBroken, expect_keys_values
 from kvref.gpt2 import GPT
 from kvref.lens import Lens
-from kvref.locate import compare
 from kvref.operations import Extend, Prefill
 from kvref.schedule import Schedule
-from kvref.trace import Layers, Step, first_rows, play
+from kvref.trace import FirstLayers, Layers, Step, play, prefilled, tokens_of
 
 SEES, HIDDEN = "#", "."
 """How a key is drawn that a new token sees, and one that it does not."""
@@ -149,7 +148,9 @@ def visible_of(scene: Scene, row: int) -> list[str]:
         return []
     left, right = [grid_line(line) for line in want], [grid_line(line) for line in got]
     column = max(len("expected"), width) + 3
-    lines = [f"{'expected':{column}}yours", *(f"{a:{column}}{b}" for a, b in zip(left, right, strict=False))]
+    legend = f"   ({SEES} seen, {HIDDEN} not)"
+    title = f"{'expected':{column}}{'yours':{max(len('yours'), width)}}{legend}"
+    lines = [title, *(f"{a:{column}}{b}" for a, b in zip(left, right, strict=False))]
     names = ["keys seen", *(f"token {step.content.width - new + number}" for number in range(new))]
     return [f"{name:15}{line}" for name, line in zip(names, lines, strict=False)]
 
@@ -160,23 +161,27 @@ def grid_line(line: Sequence[bool]) -> str:
 
 
 def cached_of(step: Step | None, row: int) -> list[str]:
-    """Which cached tokens of a row have the keys and values of a prefill, where some do not."""
-    layers, tokens = (step.keys_values(), step.content.rows[row]) if step else (None, ())
-    if not step or not layers or step.content.ragged or not tokens:
-        return []
-    marks = [RIGHT if same_upto(step, layers, row, number + 1) else WRONG for number in range(len(tokens))]
-    if WRONG not in marks:
-        return []
-    first = marks.index(WRONG)
-    shown = "".join(marks[: first + 1]) + "?" * (len(marks) - first - 1)
-    return [f"cached tokens  {shown}   {RIGHT} as one prefill makes them, {WRONG} not, ? behind that"]
-
-
-def same_upto(step: Step, layers: Layers, row: int, length: int) -> bool:
-    """Whether the keys and values of a row's first tokens are those of a prefill of them."""
-    of_row = [(keys[row : row + 1], values[row : row + 1]) for keys, values in layers]
+    """Which cached tokens of a row have the keys and values of one prefill, where some do not."""
     try:
-        compare(step, row, step.content.rows[row][:length], first_rows(of_row, length))
-    except (LawBroken, DecoderRaised):
+        layers = step.keys_values() if step else None
+        if not step or not layers or step.content.ragged or not step.content.rows[row]:
+            return []
+        tokens = step.content.rows[row]
+        want = prefilled(step.decoder, [tokens])
+        got = tokens_of(layers, row, len(tokens))
+        marks = [RIGHT if same_at(step, got, want, place) else WRONG for place in range(len(tokens))]
+    except DecoderRaised:
+        return []
+    legend = f"{RIGHT} keys and values of one prefill, {WRONG} others"
+    return [f"{'cached tokens':15}{''.join(marks)}   {legend}"] if WRONG in marks else []
+
+
+def same_at(step: Step, got: FirstLayers, want: Layers, place: int) -> bool:
+    """Whether the keys and values of a row's token are those of a prefill of the row."""
+    at = slice(place, place + 1)
+    mine, theirs = ([(keys[:, :, at], values[:, :, at]) for keys, values in layers] for layers in (got, want))
+    try:
+        expect_keys_values(step, mine, theirs, "of one prefill", step.decoder.lens)
+    except LawBroken:
         return False
     return True

@@ -101,10 +101,12 @@ def test_a_name_that_there_is_not_gets_the_nearest() -> None:
 
 PICTURES = {
     "positions-1": ("position ids   expected 1", "position ids   yours    0"),
-    "masks-2": ("keys seen      expected   yours", "token 1        ##.        #.."),
+    "masks-2": ("keys seen      expected   yours   (# seen, . not)", "token 1        ##.        #.."),
     "masks-4": ("token 1        ##         ########",),
     "writing-2": ("cached tokens  =x",),
-    "batching-1": ("token 1        .#..       ##..",),
+    "batching-1": ("token 1        .#         #.",),
+    "why-1": ("cached tokens  =xx ",),
+    "why-2": ("cached tokens  xx ",),
 }
 
 
@@ -121,6 +123,14 @@ def test_a_repair_shows_what_the_wrong_step_did(name: str, tmp_path: Path) -> No
     assert any("->" in line for line in answer.lines)
     assert len(answer.hints) == 3
     assert REPAIRS[name].bug.hint in answer.hints
+
+
+def test_a_cache_that_cannot_be_looked_at_has_no_picture_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(method("commit(self, new)", "pass", "GrowingCache"))
+    answer = REPAIRS["why-1"].judge(path)
+    assert not answer.solved
+    assert answer.lines[0].startswith("law ")
 
 
 BAD = {
