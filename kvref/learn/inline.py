@@ -15,11 +15,10 @@ def inlined(wrong: ast.FunctionDef, right: ast.FunctionDef) -> ast.FunctionDef:
     return ast.fix_missing_locations(cast("ast.FunctionDef", Placed(call, bound(call, right)).visit(deepcopy(wrong))))
 
 
-def calls(function: ast.AST, name: str = "") -> Iterator[ast.Call]:
-    """Calls of a method by `super()`, of that which a function overrides if no name is given."""
-    called = name or getattr(function, "name", "")
+def calls(function: ast.FunctionDef) -> Iterator[ast.Call]:
+    """Calls by `super()` of the method that a function overrides."""
     for node in ast.walk(function):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == f"super().{called}":
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == f"super().{function.name}":
             yield node
 
 

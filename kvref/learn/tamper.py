@@ -277,6 +277,10 @@ WAYS = frozenset({"tb_frame", "gi_frame", "cr_frame", "ag_frame", "f_back"})
 """Attributes that lead to frames."""
 
 
+GIVING = ("traceback", "inspect", "logging/__init__", "bdb", "pdb", "cgitb", "trace")
+"""Modules that look at frames for who calls them."""
+
+
 class Reached(BaseException):
     """Raised in a file that reaches for what is not its own, so that it does not get it."""
 
@@ -284,19 +288,32 @@ class Reached(BaseException):
 def reaching(path: Path) -> Callable[[], str]:
     """Listen to what a file calls from now on, in a way that cannot be taken back; what it reached for, when asked.
 
-    What a library does for it is not looked at, for they look at frames for reasons of their own.
+    What a library does for it is not looked at, for they look at frames for reasons of their own; but for modules of
+    the standard library that give a frame to who asks.
     """
     libraries = tuple({*get_paths().values(), str(Path(__file__).resolve().parents[1])})
     file, seen, frame, busy = str(path), list[str](), vars(sys)["_getframe"], list[bool]()
+    traceback, *giving = (str(Path(get_paths()["stdlib"]) / f"{module}.py") for module in GIVING)
+
+    def theirs(caller: str) -> bool:
+        return caller != file and caller.startswith(("<", *libraries))
+
+    def asks() -> bool:
+        at = frame(2)
+        if at.f_code.co_filename == traceback:  # once: what it does further down ends in text
+            at = at.f_back
+        while at is not None and at.f_code.co_filename in giving:
+            at = at.f_back
+        return at is not None and not theirs(at.f_code.co_filename)
 
     def hook(event: str, args: tuple[object, ...]) -> None:
         way = event == "object.__getattr__" and len(args) > 1 and args[1] in WAYS
         if busy or not (way or event.startswith(REACHING)):
             return
         busy.append(True)  # for to ask who calls is such an event too
-        caller = frame(1).f_code.co_filename
+        found = asks()
         busy.clear()
-        if caller == file or not caller.startswith(("<", *libraries)):
+        if found:
             seen.append(event)
             raise Reached(event)
 

@@ -76,7 +76,7 @@ class Writing:
 
     def hints(self, verdict: Verdict) -> tuple[str, ...]:
         """Three steps: what this failure says, a question, and the way."""
-        if any(trial.fate is not Fate.HELD or not trial.runs for trial in verdict.healthy.values()):
+        if not all(trial.sound for trial in verdict.healthy.values()):
             first = first_of(verdict)
         elif never := self.never(verdict):
             first = f"None of your examples had {never[0]}. Which strategy, or which line, decides about that?"
@@ -129,8 +129,6 @@ def unfit(verdict: Verdict) -> Iterator[str]:
         yield from wrapped(f"the law never ran: no example came to its end{reason}")
     elif not all(trial.runs for trial in trials.values()):
         yield "the law never runs a cache: it calls neither step nor anything else that does"
-    elif not verdict.steady:
-        yield from wrapped("the law fails on a right cache that it spared before: what does it remember between calls?")
 
 
 def sealed(verdict: Verdict) -> Iterator[str]:

@@ -217,13 +217,6 @@ def test_a_capability_that_is_refused_is_missed(tmp_path: Path) -> None:
     assert "peek" in answer.lines[0]
 
 
-def test_the_method_of_the_reference_is_to_be_written_out(tmp_path: Path) -> None:
-    path = tmp_path / "mine.py"
-    path.write_text(method("crop(self, length)", "super().crop(length)", "StaticCache"))
-    with pytest.raises(BadInput, match=r"calls super\(\)\.crop: write out"):
-        REPAIRS["lifetime-2"].judge(path)
-
-
 @pytest.mark.parametrize("name", [name for name in REPAIRS if "super()" in inspect.getsource(REPAIRS[name].bug.part)])
 def test_a_call_of_the_reference_is_written_out_and_goes_wrong_alike(name: str, tmp_path: Path) -> None:
     exercise = REPAIRS[name]

@@ -18,7 +18,6 @@ from kvref.learn.apart import FORGED, Judged, believed, judge_apart
 from kvref.learn.course import CHAPTERS, Chapter
 from kvref.learn.exercises import Answer, Kind
 from kvref.learn.repairs import repair_exercises
-from kvref.learn.write import writings
 from kvref.targets.resolve import load_file
 
 pytestmark = pytest.mark.late
@@ -143,6 +142,10 @@ def test_a_change_while_it_is_judged_is_seen_and_one_that_undoes_itself(text: st
 REACHES = {
     "garbage": "import gc\ngc.get_objects()\n",
     "frames": "import sys\nsys._getframe(1)\n",
+    "inspected frames": "import inspect\ninspect.currentframe()\n",
+    "a walk": "import traceback\nlist(traceback.walk_stack(None))\n",
+    "a stack": "import inspect\ninspect.stack()\n",
+    "a logger": "import logging\nlogging.currentframe()\n",
     "traceback": "try:\n    raise ValueError\nexcept ValueError as e:\n    e.__traceback__.tb_frame\n",
     "memory": "import ctypes\nctypes.c_int.from_address(id(1))\n",
     "fork": "import os\nif os.fork() == 0:\n    import time\n    time.sleep(60)\n",
@@ -160,6 +163,11 @@ def test_a_file_does_not_reach_into_the_process(text: str, tmp_path: Path) -> No
     found = judged(text + RIGHT, tmp_path)
     assert found.answer is None
     assert found.reason.startswith("the file reaches into the process that judges it, by ")
+
+
+def test_a_text_of_a_traceback_is_no_reach(tmp_path: Path) -> None:
+    text = "import traceback, collections\ntry:\n    1 / 0\nexcept ZeroDivisionError:\n    traceback.print_exc()\n"
+    assert judged(f"{text}collections.namedtuple('Pair', 'a b')\n{RIGHT}", tmp_path).solved
 
 
 OTHERS = {
@@ -214,13 +222,6 @@ def test_a_verdict_on_another_file_than_was_handed_in_is_not_believed() -> None:
     assert believed(said, key, "mine") == (None, "the file that was judged is not the one that was handed in")
 
 
-def test_a_file_that_changes_itself_is_found_out(tmp_path: Path) -> None:
-    path = tmp_path / "why_law.py"
-    law = f"{HEAD}def law(decoder, token):\n    decoder.step(decoder.start(1, None), torch.tensor([[token]]))\n"
-    path.write_text(f"from pathlib import Path\nPath(__file__).open('a').write('#')\n{law}")
-    assert judge_apart(writings()[0], path, 60.0).reason == "the file changes itself while it is judged"
-
-
 def test_a_verdict_that_is_printed_or_written_to_every_pipe_is_not_believed(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -242,85 +243,6 @@ def test_a_verdict_counts_only_with_the_key(tmp_path: Path) -> None:
 def test_to_look_at_the_solution_is_not_punished(tmp_path: Path) -> None:
     text = "import kvref.bug, kvref.cache\nopen(kvref.cache.__file__).read(), kvref.bug.catalogue()\n"
     assert judged(text + RIGHT, tmp_path).solved
-
-
-LAWS = {
-    "fails on everything": ("    assert False\n", "the law fails on every right cache"),
-    "never runs": ("    assume(False)\n", "the law never ran"),
-    "asserts nothing": ("    decoder.step(decoder.start(1, None), torch.tensor([[token]]))\n", "no bug is killed"),
-    "runs nothing": ("    assert token < 13\n", "the law never runs a cache"),
-    "raises": ("    raise ValueError\n", "the law raises on a right cache"),
-}
-HEAD = "import torch\nfrom hypothesis import assume, given, strategies as st\n@given(st.integers(0, 12))\n"
-
-
-@pytest.mark.parametrize(("body", "said"), LAWS.values(), ids=LAWS)
-def test_a_law_that_says_nothing_scores_nothing(body: str, said: str, tmp_path: Path) -> None:
-    path = tmp_path / "why_law.py"
-    path.write_text(f"{HEAD}def law(decoder, token):\n{body}")
-    found = judge_apart(writings()[0], path, 60.0)
-    assert found.answer is not None, found.reason
-    assert (found.solved, found.score) == (False, 0.0)
-    assert found.answer.lines[0].startswith(said)
-
-
-RUN = "    step, cache = decoder.step(decoder.start(1, None), torch.tensor([[token] * 4]))\n"
-MEMORIES = {
-    "of a module": "N = [0]\n",
-    "of the first module": "import sys\nN = vars(sys.modules['why_law']).setdefault('N', [0])\n",
-    "of the process": "import os\nclass N(list):\n    def __getitem__(self, i): return int(os.environ.get('N', 0))\n"
-    "    def __setitem__(self, i, v): os.environ['N'] = str(v)\nN = N()\n",
-}
-
-
-@pytest.mark.parametrize("memory", MEMORIES.values(), ids=MEMORIES)
-def test_a_law_that_counts_its_calls_scores_nothing(memory: str, tmp_path: Path) -> None:
-    path = tmp_path / "why_law.py"
-    path.write_text(f"{memory}{HEAD}def law(decoder, token):\n{RUN}    N[0] = N[0] + 1\n    assert N[0] <= 120\n")
-    found = judge_apart(writings()[0], path, 60.0)
-    assert found.answer is not None, found.reason
-    assert (found.solved, found.score) == (False, 0.0)
-
-
-@pytest.mark.parametrize("spied", ["given", "implementation", "model", "name", "meter", "__dict__"])
-def test_a_law_sees_answers_and_nothing_else(spied: str, tmp_path: Path) -> None:
-    path = tmp_path / "why_law.py"
-    path.write_text(f"{HEAD}def law(decoder, token):\n{RUN}    assert 'bugs' not in str(decoder.{spied})\n")
-    found = judge_apart(writings()[0], path, 60.0)
-    assert found.answer is not None, found.reason
-    assert found.answer.lines[0].startswith("the law raises on a right cache: AttributeError")
-
-
-def test_what_a_decoder_raises_does_not_say_where(tmp_path: Path) -> None:
-    path = tmp_path / "writing_law.py"
-    path.write_text(
-        f"{HEAD}def law(decoder, token):\n    import traceback\n    from kvref.answers import DecoderRaised\n"
-        "    cache = decoder.start(1, 2)\n    try:\n        decoder.step(cache, torch.tensor([[token] * 13]))\n"
-        "    except DecoderRaised as error:\n        raised = traceback.format_exception(error), error.error, error\n"
-        "    assert raised[1].__traceback__ is raised[2].__cause__ is raised[2].__context__ is None\n"
-        "    assert not any('bugs' in line or 'cache.py' in line for line in raised[0]), raised[0]\n"
-    )
-    found = judge_apart(next(each for each in writings() if each.name == "writing-law"), path, 60.0)
-    assert found.answer is not None, found.reason
-    assert found.answer.lines[0] == "no bug is killed", found.answer.lines
-
-
-def test_a_profile_of_its_own_does_not_matter(tmp_path: Path) -> None:
-    path = tmp_path / "why_law.py"
-    profile = (
-        "from hypothesis import settings\nsettings.register_profile('x', max_examples=1)\nsettings.load_profile('x')"
-    )
-    solution = writings()[0].solution()
-    path.write_text(solution.replace("TOKENS =", f"{profile}\nTOKENS =", 1))
-    assert judge_apart(writings()[0], path, 60.0).solved
-
-
-def test_a_repair_that_patches_its_judge_is_found_out(tmp_path: Path) -> None:
-    path = tmp_path / "why_1.py"
-    path.write_text(REPAIRS["why-1"].solution() + "\nimport kvref.learn.judge as j\nj.plan = lambda bug: []\n")
-    found = judge_apart(REPAIRS["why-1"], path, 60.0)
-    assert found.answer is None
-    assert found.reason == "the file changes what is not its own: kvref.learn.judge.plan was replaced"
 
 
 def test_a_file_that_is_not_there_is_bad_input(tmp_path: Path) -> None:
