@@ -1,5 +1,6 @@
 """Text for a terminal."""
 
+import re
 import textwrap
 from collections.abc import Callable
 
@@ -8,6 +9,12 @@ Say = Callable[[str], object]
 
 WIDTH = 80
 """Columns of the terminal that is written for."""
+
+
+def filled(text: str, behind: str = "") -> str:
+    """A paragraph in lines that fit a terminal, with no code broken; `behind` indents all lines but the first."""
+    whole = re.sub("`[^`]+`", lambda code: code[0].replace(" ", "\xa0"), text)
+    return textwrap.fill(whole, WIDTH, subsequent_indent=behind, break_on_hyphens=False).replace("\xa0", " ")
 
 
 def wrapped(text: str, label: str = "", behind: str = "") -> list[str]:

@@ -25,11 +25,12 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from hmac import compare_digest, digest
-from multiprocessing import current_process
-from multiprocessing.connection import Connection
+from multiprocessing import current_process, parent_process
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from secrets import token_bytes
 from signal import SIG_IGN, SIGINT, SIGKILL, signal
+from threading import Thread
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, cast
 
@@ -155,8 +156,7 @@ def believed(said: bytes, key: bytes, handed: str) -> tuple[Answer | None, str]:
         reason = "the file that was judged is not the one that was handed in"
     if reason or not told:
         return None, reason or "there is no verdict"
-    answer = Answer(told["solved"], tuple(told["lines"]), tuple(told["hints"]), told["score"])
-    return answer, ""
+    return Answer(told["solved"], tuple(told["lines"]), tuple(told["hints"]), told["score"]), ""
 
 
 def end(process: Any) -> None:
@@ -171,6 +171,7 @@ def serve(pipe: Connection, exercise: str | Exercise, path: str) -> None:
     """Judge a file, and send the verdict. The file finds neither pipe nor key by looking at modules."""
     vars(current_process()).update(_args=(), _kwargs={})
     os.setsid()
+    Thread(target=leave_with_parent, args=(os.killpg, os.getpgrp()), daemon=True).start()
     signal(SIGINT, SIG_IGN)  # who started this process ends it
     quiet()
     key = pipe.recv_bytes(CODE)
@@ -182,6 +183,13 @@ def serve(pipe: Connection, exercise: str | Exercise, path: str) -> None:
     send(sign(key, body, "sha256") + body)
     pipe.close()
     os._exit(0)  # what the file left to be done at the end is not
+
+
+def leave_with_parent(kill: Callable[[int, int], None], group: int) -> None:
+    """End this process with its group, even if it hangs, when the one that waits for its verdict has ended."""
+    if parent := parent_process():
+        wait([parent.sentinel])
+        kill(group, SIGKILL)
 
 
 def quiet() -> None:

@@ -16,10 +16,10 @@ app = typer.Typer(rich_markup_mode=None, help="Learn how caches go wrong: repair
 
 EXIT_CODES = "Exit codes: 0 solved, 1 not yet, 2 bad input."
 
-SECONDS = 60.0
+SECONDS = 20.0
 """Time for one judgement, after which a file counts as hanging."""
 
-Name = Annotated[str, typer.Argument(help="The exercise, such as positions-1.")]
+Name = Annotated[str, typer.Argument(help="The exercise, such as positions-1, or its file.")]
 Where = Annotated[Path, typer.Option("--dir", help="The folder of the course; else the current one.")]
 HERE = Path()
 
@@ -28,11 +28,16 @@ HERE = Path()
 def root(context: typer.Context, directory: Where = HERE) -> None:
     """Watch the files of the course, and judge each as it is saved."""
     if context.invoked_subcommand is not None:
+        if directory != HERE:
+            raise BadInput(
+                f"give --dir behind the command: `kvref learn {context.invoked_subcommand} --dir {directory}`"
+            )
         return
     from kvref.learn.folder import Folder
     from kvref.learn.watch import watch
 
-    if not sys.stdin.isatty() or not sys.stdout.isatty():
+    # A stream that was closed is None, whatever its type says.
+    if not all(stream and stream.isatty() for stream in (sys.stdin, sys.stdout)):
         raise BadInput("there is no terminal to watch at; give `kvref learn test NAME`, and see `kvref learn --help`")
     watch(Folder(directory), SECONDS, typer.echo)
 
@@ -49,21 +54,11 @@ def init(directory: Annotated[Path, typer.Argument(help="A folder that is not th
 @app.command("list", epilog="Exit codes: 0 listed, 2 bad input.")
 def all_of_them(directory: Where = HERE) -> None:
     """List the exercises, and what was done."""
-    from kvref.learn.exercises import file_name
     from kvref.learn.folder import Folder
+    from kvref.learn.session import listed
 
-    folder, now = Folder(directory), None
-    current = folder.current()
-    for exercise in folder.exercises.values():
-        if exercise.chapter is not now:
-            now = exercise.chapter
-            typer.echo(now.title)
-        mark = (
-            "x" if exercise.name in folder.progress.solved else "-" if exercise.name in folder.progress.skipped else " "
-        )
-        arrow = ">" if exercise is current else " "
-        typer.echo(f"{arrow} [{mark}] {exercise.name:16} {exercise.kind:8} {file_name(exercise)}")
-    typer.echo(f"{len(folder.progress.solved)} of {len(folder.exercises)} solved; x solved, - skipped, > next")
+    for line in listed(Folder(directory)):
+        typer.echo(line)
 
 
 @app.command("test", epilog=EXIT_CODES)
@@ -90,7 +85,7 @@ def reset(name: Name, directory: Where = HERE) -> None:
     from kvref.learn.session import given_back
 
     folder, exercise = found(name, directory)
-    typer.echo(given_back(name, folder.reset(exercise)))
+    typer.echo(given_back(exercise.name, folder.reset(exercise)))
 
 
 @app.command(epilog="Exit codes: 0 skipped, 2 bad input.")
@@ -99,15 +94,15 @@ def skip(name: Name, directory: Where = HERE) -> None:
     folder, exercise = found(name, directory)
     folder.skip(exercise)
     following = folder.current()
-    typer.echo(f"{name} is left for later" + (f"; next is {following.name}" if following else ""))
+    typer.echo(f"{exercise.name} is left for later" + (f"; next is {following.name}" if following else ""))
 
 
 @app.command(epilog="Exit codes: 0 shown, 1 not solved yet, 2 bad input.")
 def solution(name: Name, directory: Where = HERE) -> None:
     """Show our solution, once yours holds."""
     folder, exercise = found(name, directory)
-    if name not in folder.progress.solved:
-        typer.echo(f"{name} is not solved yet; `kvref learn hint {name}` helps")
+    if exercise.name not in folder.progress.solved:
+        typer.echo(f"{exercise.name} is not solved yet; `kvref learn hint {exercise.name}` helps")
         raise typer.Exit(1)
     typer.echo(exercise.solution())
 
@@ -143,6 +138,7 @@ def found(name: str, directory: Path) -> "tuple[Folder, Exercise]":
     from kvref.learn.exercises import exercises
     from kvref.learn.folder import Folder
 
+    name = Path(name).stem.replace("_", "-")  # the path of its file will do
     if name not in exercises():
         raise no_such(name, list(exercises()))
     folder = Folder(directory)

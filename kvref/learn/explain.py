@@ -1,7 +1,6 @@
 """Failures to explain: a schedule and where it first goes wrong, and four causes of which one is right."""
 
 import ast
-import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
@@ -21,7 +20,7 @@ from kvref.learn.exercises import Answer, Kind
 from kvref.learn.repairs import told
 from kvref.locate import KEPT
 from kvref.matrix.record import record
-from kvref.said import wrapped
+from kvref.said import filled, wrapped
 from kvref.search import Effort, search
 from kvref.targets import Bench
 
@@ -84,11 +83,11 @@ class Explanation:
         lines = [
             f"{self.chapter.title}: explain {self.name}.",
             "",
-            *textwrap.wrap(QUESTION, 100),
+            *filled(QUESTION).splitlines(),
             "",
             *evidence(self.finding),
             "",
-            *(f"{number}. {bug.wrong}" for number, bug in enumerate(self.causes, start=1)),
+            *(filled(f"{number}. {bug.wrong}", "   ") for number, bug in enumerate(self.causes, start=1)),
         ]
         body = "\n".join(line.rstrip() for line in lines)
         return f'"""{body}\n"""\n\nanswer = {answer}{ASIDE}'
@@ -208,8 +207,8 @@ def shows(bug: Bug, finding: Finding) -> str:
 EXPLANATIONS = (
     Explanation(
         "why-cause",
-        "stale-cache",
-        ("single-token-never-written", "first-two-layers-share-slots", "whole-prefix-run-again"),
+        "decode-reads-before-writing",
+        ("single-token-never-written", "stale-cache", "whole-prefix-run-again"),
     ),
     Explanation(
         "positions-cause",

@@ -1,7 +1,9 @@
 """A student's folder: the exercises as files, a README, and the progress in one small file."""
 
 import json
-from collections.abc import Sequence
+import os
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from itertools import count
@@ -11,6 +13,7 @@ from typing import Any, cast
 from kvref.errors import BadInput
 from kvref.learn.course import CHAPTERS
 from kvref.learn.exercises import Exercise, exercises, file_name
+from kvref.said import filled
 
 PROGRESS = "progress.json"
 """The file that makes a folder one of the course."""
@@ -57,18 +60,14 @@ class Folder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
-            self.progress = Progress.read(json.loads((path / PROGRESS).read_text(encoding="utf-8")))
-            self.exercises = given_in(path)
-        except FileNotFoundError:
-            raise BadInput(
-                f"{path} is no folder of the course; `kvref learn init DIR` makes one, and commands are given inside it"
-            ) from None
-        except (OSError, ValueError, TypeError, RecursionError) as error:
-            raise BadInput(f"{path / PROGRESS} cannot be read ({error}); mend it, or begin again elsewhere") from None
+        self.progress = read_progress(path)
+        self.exercises = given_in(path)
 
-    def save(self) -> None:
-        """Write the progress."""
+    @contextmanager
+    def changing(self) -> Generator[Progress]:
+        """The progress as it is now, which another command may have changed; it is written afterwards."""
+        self.progress = read_progress(self.path)
+        yield self.progress
         write_progress(self.path, self.progress)
 
     def file(self, exercise: Exercise) -> Path:
@@ -87,27 +86,29 @@ class Folder:
     def solve(self, exercise: Exercise) -> None:
         """Note that an exercise is solved."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        self.progress.solved.setdefault(exercise.name, now)
-        self.save()
+        with self.changing() as progress:
+            progress.solved.setdefault(exercise.name, now)
+            if exercise.name in progress.skipped:
+                progress.skipped.remove(exercise.name)
 
     def unsolve(self, exercise: Exercise) -> None:
         """Note that an exercise that was solved is so no longer."""
-        if self.progress.solved.pop(exercise.name, None):
-            self.save()
+        with self.changing() as progress:
+            progress.solved.pop(exercise.name, None)
 
     def skip(self, exercise: Exercise) -> None:
         """Leave an exercise for later."""
-        if exercise.name not in self.progress.skipped:
-            self.progress.skipped.append(exercise.name)
-            self.save()
+        with self.changing() as progress:
+            if exercise.name not in progress.skipped:
+                progress.skipped.append(exercise.name)
 
     def hint(self, exercise: Exercise, hints: Sequence[str]) -> tuple[int, str]:
         """The next hint of those that there are for this failure, counted from 1; the last again once all were seen."""
         name = exercise.name
-        seen = self.progress.hints.get(name, 0) if self.progress.failures.get(name) == hints[0] else 0
-        number = min(max(seen, 0) + 1, len(hints))
-        self.progress.hints[name], self.progress.failures[name] = number, hints[0]
-        self.save()
+        with self.changing() as progress:
+            seen = progress.hints.get(name, 0) if progress.failures.get(name) == hints[0] else 0
+            number = min(max(seen, 0) + 1, len(hints))
+            progress.hints[name], progress.failures[name] = number, hints[0]
         return number, hints[number - 1]
 
     def reset(self, exercise: Exercise) -> Path | None:
@@ -119,24 +120,37 @@ class Folder:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             kept = None
-            if path.is_file() and path.read_bytes() != exercise.start().encode():
+            # A pipe, a folder or a link to nothing may be in its place.
+            if os.path.lexists(path) and not (path.is_file() and path.read_bytes() == exercise.start().encode()):
                 path.rename(kept := unused(path))
             path.write_text(exercise.start(), encoding="utf-8")
         except OSError as error:
             raise BadInput(f"{path} cannot be written ({error.strerror or error})") from None
-        self.progress.solved.pop(exercise.name, None)
-        self.progress.hints.pop(exercise.name, None)
-        self.progress.failures.pop(exercise.name, None)
-        if exercise.name in self.progress.skipped:
-            self.progress.skipped.remove(exercise.name)
-        self.save()
+        with self.changing() as progress:
+            progress.solved.pop(exercise.name, None)
+            progress.hints.pop(exercise.name, None)
+            progress.failures.pop(exercise.name, None)
+            if exercise.name in progress.skipped:
+                progress.skipped.remove(exercise.name)
         return kept
 
 
 def unused(path: Path) -> Path:
     """Where a student's file can be kept, so that none that was kept before is lost."""
     names = (path.with_suffix(f".py.mine{number or ''}") for number in count())
-    return next(each for each in names if not each.exists())
+    return next(each for each in names if not os.path.lexists(each))
+
+
+def read_progress(path: Path) -> Progress:
+    """The progress of a folder. Raises `BadInput` where there is none that can be read."""
+    try:
+        return Progress.read(json.loads((path / PROGRESS).read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise BadInput(
+            f"{path} is no folder of the course; `kvref learn init DIR` makes one, and commands are given inside it"
+        ) from None
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise BadInput(f"{path / PROGRESS} cannot be read ({error}); mend it, or begin again elsewhere") from None
 
 
 def given_in(path: Path) -> dict[str, Exercise]:
@@ -147,11 +161,14 @@ def given_in(path: Path) -> dict[str, Exercise]:
     known = exercises()
     try:
         names = json.loads((path / RELEASE).read_text(encoding="utf-8"))["exercises"]
-        return {name: known[name] for name in names}
+        found = {name: known[name] for name in names}
     except FileNotFoundError:
         return known
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise BadInput(f"{path / RELEASE} cannot be read ({error}); ask for it once more") from None
+    if not found:
+        raise BadInput(f"{path / RELEASE} has no exercises; ask for it once more")
+    return found
 
 
 def make(path: Path) -> int:
@@ -187,7 +204,7 @@ def write_progress(path: Path, progress: Progress) -> None:
 def readme() -> str:
     """What the folder says of itself: how to work, and the chapters."""
     chapters = "\n\n".join(
-        f"## {number}. {chapter.title}\n\n{chapter.about}\n\n{listed(chapter.name)}"
+        f"## {number}. {chapter.title}\n\n{filled(chapter.about)}\n\n{listed(chapter.name)}"
         for number, chapter in enumerate(CHAPTERS, start=1)
     )
     return f"{INTRODUCTION}\n{chapters}\n"
@@ -204,25 +221,32 @@ def listed(chapter: str) -> str:
 
 INTRODUCTION = """# KV caches: repair, write, explain
 
-A decoder that generates text keeps the keys and values of past tokens. Each exercise here is about one way in which
-that went wrong in real code. You need to know what attention is, and some Python; kvref has the model, the caches and
+A decoder that generates text keeps the keys and values of past tokens. Each
+exercise here is about one way in which that went wrong in real code. You need
+to know what attention is, and some Python; kvref has the model, the caches and
 the laws.
 
-    kvref learn                 watch the files here: save one, and see what comes of it
-    kvref learn test NAME       judge one exercise, where there is no terminal to watch
-    kvref learn hint NAME       a hint; the third says most
-    kvref learn list            what there is, and what you have done
-    kvref learn reset NAME      the file as it was; yours is kept beside it
-    kvref learn skip NAME       leave one for later
-    kvref learn solution NAME   ours, once yours holds
+    kvref learn                watch the files: save one, and see what comes
+    kvref learn test NAME      judge one, where there is no terminal to watch
+    kvref learn hint NAME      a hint; the third says most
+    kvref learn list           what there is, and what you have done
+    kvref learn reset NAME     the file as it was; yours is kept beside it
+    kvref learn skip NAME      leave one for later
+    kvref learn solution NAME  ours, once yours holds
+    kvref learn attack FILE:CLASS  a bug of your own: does any law catch it?
 
-- **repair**: one method is wrong. Mend it until every law holds. You are shown the smallest schedule on which one does
-  not: numbered cache operations, an arrow at the first wrong one, and what it did beside what it should have done. In
-  pictures of keys, `#` is a key that a token sees and `.` one that it does not.
-- **write**: complete a property, so that it fails on wrong caches and holds on right ones.
+- **repair**: one method is wrong. Mend it until every law holds. You are shown
+  the smallest schedule on which one does not: numbered cache operations, an
+  arrow at the first wrong one, and what it did beside what it should have done.
+- **write**: complete a property, so that it fails on wrong caches and holds on
+  right ones.
 - **explain**: choose the cause of a failure that you are shown.
 
-The model is `kvref/gpt2.py`, its caches `kvref/cache.py`, positions and masks `kvref/masks.py`: read them whenever you
-like (`python -c "import kvref; print(kvref.__path__)"` says where). Shapes are written as `batch n_head new head_dim`;
-`new` counts the tokens of a call, `past` those in the cache, `total` both.
+Edit the files as you like: what a method prints on the schedule that is shown
+is shown too, and `reset` gives a file back. The model is `kvref/gpt2.py`, its
+caches `kvref/cache.py`, positions and masks `kvref/masks.py`: read them
+whenever you like; `python -c "import kvref; print(kvref.__path__)"` says where.
+Shapes are written as `batch n_head new head_dim`; `new` counts the tokens of a
+call, `past` those in the cache, `total` both.
 """
+"""What a student is told first."""

@@ -1,22 +1,33 @@
 """Repairs as exercises: what the student is told of a class that breaks a law."""
 
-import textwrap
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from dataclasses import dataclass
+from difflib import SequenceMatcher
+from io import StringIO
 from pathlib import Path
+from traceback import extract_tb
 
+from kvref.answers import DecoderRaised
 from kvref.bug import Bug, catalogue
 from kvref.decoder import Decoder
-from kvref.finding import Finding
+from kvref.finding import Finding, LawBroken
 from kvref.law import EQUALITY
 from kvref.learn.course import Chapter, chapter_of, repairs
 from kvref.learn.exercises import Answer, Kind
 from kvref.learn.judge import Verdict, judge
 from kvref.learn.pictures import drawn
-from kvref.learn.repair import CLASS, Method, meant, solution, start
+from kvref.learn.repair import CLASS, Method, solution, start
 from kvref.locate import KEPT
 from kvref.operations import count
-from kvref.said import wrapped
+from kvref.said import WIDTH, filled, wrapped
+from kvref.search import Outcome
+
+PRINTED = 20
+"""Lines of what a file prints that are shown."""
+
+SHOWN = 2
+"""Wrong lines that the last hint shows."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +52,7 @@ class Repair:
             f"`kvref learn test {self.name}` shows the smallest schedule on which one does not, and `kvref learn hint "
             f"{self.name}` helps in three steps. Its docstring says what it is meant to do."
         )
-        about = textwrap.fill(self.chapter.about, 100)
-        return f"{self.chapter.title}: repair {self.name}.\n\n{about}\n\n{textwrap.fill(task, 100)}\n"
+        return f"{self.chapter.title}: repair {self.name}.\n\n{filled(self.chapter.about)}\n\n{filled(task)}\n"
 
     def start(self) -> str:
         """The file as it is given."""
@@ -61,15 +71,26 @@ class Repair:
         if (broken := verdict.broken) is None or broken.finding is None:
             said = verdict.unlike or "no law could be tried on it: none of its cases came up"
             return Answer(False, tuple(wrapped(said, "unlike")), self.hints(UNLIKE))
-        lines = *told(broken.finding), *pictures(verdict, broken.finding)
-        return Answer(False, tuple(lines), self.hints(look_at(broken.finding, Method.of(self.bug).name)))
+        finding = broken.finding
+        lines = *told(finding), *once_more(verdict, broken, finding, path), *pictures(verdict, finding)
+        return Answer(False, tuple(lines), self.hints(look_at(finding, Method.of(self.bug).name)))
 
     def hints(self, first: str) -> tuple[str, ...]:
-        """Three steps: look here; ask this question; this is when it goes wrong, and what is meant."""
-        method = Method.of(self.bug)
-        due = " ".join(meant(method).split())
-        last = f"It goes wrong on {self.bug.trigger}. `{method.name}` is meant to do this: {due}"
-        return first, self.bug.hint, last
+        """Three steps: look here; ask this question; this is when it goes wrong, and in which line."""
+        return first, self.bug.hint, f"As it was given, it goes wrong on {self.bug.trigger}. {self.lines()}"
+
+    def lines(self) -> str:
+        """Which lines of what was given are not in the solution, or behind which line some are missing."""
+        given, right = (
+            [line.strip() for line in text.rpartition('"""')[2].strip().splitlines()]
+            for text in (self.start(), self.solution())
+        )
+        found = [each for each in SequenceMatcher(None, given, right, False).get_opcodes() if each[0] != "equal"]
+        if wrong := [f"`{line}`" for _, begin, end, _, _ in found for line in given[begin:end]]:
+            more = ", and what goes with it" if len(wrong) > SHOWN else ""
+            return f"What the reference has otherwise, or not at all: {', '.join(wrong[:SHOWN])}{more}."
+        places = ", ".join(f"`{given[begin - 1]}`" for _, begin, _, _, _ in found)
+        return f"Nothing that is there is wrong; something is missing behind {places}."
 
 
 UNLIKE = (
@@ -122,8 +143,29 @@ def told(finding: Finding) -> Iterator[str]:
 
 def pictures(verdict: Verdict, finding: Finding) -> list[str]:
     """Pictures of the wrong step, if there are any."""
-    found: list[Decoder] = [decoder for decoder in verdict.target.decoders() if decoder.name == finding.decoder]
-    return drawn(found[0].under(finding.lens), finding) if found else []
+    return drawn(decoder_of(verdict, finding), finding)
+
+
+def decoder_of(verdict: Verdict, finding: Finding) -> Decoder:
+    """The decoder on which a law was broken."""
+    return next(each for each in verdict.target.decoders() if each.name == finding.decoder).under(finding.lens)
+
+
+def once_more(verdict: Verdict, broken: Outcome, finding: Finding, path: Path) -> Iterator[str]:
+    """What the student's file prints on the schedule, and in which of its lines the decoder raises."""
+    printed, raised = StringIO(), None
+    with redirect_stdout(printed):
+        try:
+            broken.law.check(decoder_of(verdict, finding), finding.schedule)
+        except DecoderRaised as error:
+            raised = error.error.__traceback__
+        except LawBroken:
+            pass
+    for frame in [frame for frame in extract_tb(raised) if Path(frame.filename) == path][-1:]:
+        yield f"{'line':10}{frame.lineno}: {frame.line}"[:WIDTH]
+    for number, line in enumerate(printed.getvalue().splitlines()[:PRINTED]):
+        shown = "".join(letter if letter.isprintable() else "?" for letter in line)
+        yield f"{'' if number else 'printed':10}{shown}"[:WIDTH]
 
 
 def repair_exercises() -> list[Repair]:

@@ -2,18 +2,20 @@
 
 import select
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 
+from kvref.errors import BadInput
 from kvref.learn.exercises import Exercise, file_name
 from kvref.learn.folder import Folder
 from kvref.learn.preload import warm_up
-from kvref.learn.session import given_back, hinted, judged
-from kvref.said import Say
+from kvref.learn.session import given_back, hinted, judged, listed
+from kvref.said import Say, wrapped
 
 PAUSE = 0.2
 """Seconds between two looks at the files."""
 
-KEYS = "Enter judges again; h hint, s skip, r reset, l list, q quit, each with Enter"
+KEYS = "Enter judges again; h hint, s skip, r reset, l list, o ours, q quit, then Enter"
 
 
 class Watch:
@@ -22,6 +24,7 @@ class Watch:
     def __init__(self, folder: Folder, seconds: float, say: Say) -> None:
         self.folder, self.seconds, self.say = folder, seconds, say
         self.current: Exercise | None = folder.current()
+        self.solved: Exercise | None = None
         self.seen = self.changes()
 
     def changes(self) -> dict[str, int]:
@@ -45,57 +48,98 @@ class Watch:
         self.seen[name] = now[name]  # the others have their turn at the next look
         return self.folder.exercises[name]
 
+    @contextmanager
+    def bearing(self) -> Generator[None]:
+        """What cannot be done is said, and no reason to end."""
+        try:
+            yield
+        except BadInput as error:
+            for line in wrapped(str(error)):
+                self.say(line)
+
     def judge(self, exercise: Exercise) -> None:
         """Judge an exercise, and go on to the next if it is solved."""
         self.say("")
         self.current = exercise
-        if judged(self.folder, exercise, self.seconds, self.say):
-            self.current = self.folder.current()
-            self.introduce()
-        self.say(KEYS)
+        if not judged(self.folder, exercise, self.seconds, self.say, "h"):
+            self.say(KEYS)
+            return
+        self.solved, self.current = exercise, self.folder.current()
+        self.begin()
 
-    def introduce(self) -> None:
-        """Say what is next."""
-        if self.current:
-            self.say(f"\n{self.current.name} ({self.current.kind}), {self.current.chapter.title}")
-            self.say(f"edit {self.folder.path / file_name(self.current)}")
+    def begin(self) -> None:
+        """Say what is next, and judge it as it is, so that its failure is seen."""
+        if self.current is None:
+            self.say("nothing is left; save a file to have it judged again")
+            return
+        self.say(f"\n{self.current.name} ({self.current.kind}), {self.current.chapter.title}")
+        self.say(f"edit {self.folder.path / file_name(self.current)}")
+        self.judge(self.current)
 
     def command(self, word: str) -> bool:
         """Do what a line from the keyboard says. Whether to go on."""
         if word == "q":
             return False
-        if word == "l":
-            done = self.folder.progress.solved
-            self.say(
-                " ".join(f"{name}{'*' if name in done else ''}" for name in self.folder.exercises) + "   (* solved)"
-            )
-        elif self.current is None:
-            self.say("nothing is left")
-        elif word == "h":
+        with self.bearing():
+            if word in COMMANDS and (self.current or word in ("l", "o")):
+                COMMANDS[word](self)
+            elif word == "" and self.current:
+                self.judge(self.current)
+            else:
+                self.say(KEYS if self.current else "nothing is left; l list, o ours, q quit")
+        return True
+
+    def hint(self) -> None:
+        """Give the next hint."""
+        if self.current:
             hinted(self.folder, self.current, self.seconds, self.say)
-        elif word == "s":
+            self.say(KEYS)
+
+    def skip(self) -> None:
+        """Leave the exercise for later."""
+        if self.current:
             self.folder.skip(self.current)
-            self.current = self.folder.current()
-            self.introduce()
-        elif word == "r":
+            self.say(f"{self.current.name} is left for later")
+            following = self.folder.current()
+            if following is self.current:
+                self.say("and it is the last one")
+                return
+            self.current = following
+            self.begin()
+
+    def reset(self) -> None:
+        """Give the file back as it was."""
+        if self.current:
             self.say(given_back(self.current.name, self.folder.reset(self.current)))
             self.seen = self.changes()
-        elif word == "":
             self.judge(self.current)
-        else:
-            self.say(KEYS)
-        return True
+
+    def list(self) -> None:
+        """List the exercises."""
+        for line in listed(self.folder):
+            self.say(line)
+        self.say(KEYS)
+
+    def ours(self) -> None:
+        """Show our solution of what was solved last."""
+        self.say(self.solved.solution() if self.solved else "nothing is solved yet; our solution comes after yours")
+
+
+COMMANDS: dict[str, Callable[[Watch], None]] = {
+    "h": Watch.hint,
+    "s": Watch.skip,
+    "r": Watch.reset,
+    "l": Watch.list,
+    "o": Watch.ours,
+}
 
 
 def watch(folder: Folder, seconds: float, say: Say) -> None:
     """Watch until the student quits, or the keyboard is closed."""
     warm_up()
     loop = Watch(folder, seconds, say)
-    if loop.current is None:
-        say("everything is solved; save a file to have it judged again")
-    loop.introduce()
-    if loop.current:
-        loop.judge(loop.current)
+    with loop.bearing():
+        loop.begin()
     run(loop, typed)
 
 
@@ -103,7 +147,8 @@ def run(loop: Watch, line: Callable[[float], str | None]) -> None:
     """Look at the files and the keyboard in turn. `line` waits for so many seconds: None is no line yet."""
     while True:
         if saved := loop.changed():
-            loop.judge(saved)
+            with loop.bearing():
+                loop.judge(saved)
         said = line(PAUSE)
         if said is not None and (said == END or not loop.command(said.strip().lower())):
             return

@@ -3,6 +3,8 @@
 import inspect
 import json
 import os
+import subprocess
+import sys
 import tokenize
 from collections.abc import Callable, Iterator
 from io import StringIO
@@ -81,19 +83,6 @@ def test_a_solution_is_the_method_of_the_reference(name: str) -> None:
     assert start(bug, "Heading") != solution(bug, "Heading")
 
 
-@pytest.mark.parametrize("name", REPAIRS)
-def test_every_repair_begins_with_a_broken_law(name: str, tmp_path: Path) -> None:
-    path = tmp_path / "mine.py"
-    path.write_text(REPAIRS[name].start())
-    answer = REPAIRS[name].judge(path)
-    assert not answer.solved
-    assert answer.lines[0].startswith("law ")
-    assert not any(line.startswith("raised") for line in answer.lines)
-    assert len(answer.hints) == 3
-    assert all(answer.hints)
-    assert all(len(line) <= 80 for line in answer.lines)
-
-
 def test_a_name_that_there_is_not_gets_the_nearest() -> None:
     with pytest.raises(BadInput, match="did you mean positions-1"):
         chapter_of("postions-1")
@@ -159,15 +148,40 @@ def test_a_repair_that_breaks_something_else_is_not_solved(tmp_path: Path) -> No
     assert not answer.solved
 
 
-def test_a_method_that_raises_is_not_solved(tmp_path: Path) -> None:
+def test_a_method_that_raises_is_not_solved_and_told_where_with_what_it_printed(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(
-        "from kvref.gpt2 import GPT\nclass Mine(GPT):\n"
-        "    def position_ids(self, past, new, padding=None):\n        raise ValueError('nothing yet')\n"
+        "from kvref.gpt2 import GPT\nclass Mine(GPT):\n    def position_ids(self, past, new, padding=None):\n"
+        "        if past:\n            print('here', past)\n            raise ValueError('nothing yet')\n"
+        "        return super_positions(new)\n"
+        "def super_positions(new):\n    import torch\n    return torch.arange(new)\n"
     )
     answer = REPAIRS["positions-1"].judge(path)
     assert not answer.solved
     assert any("nothing yet" in line for line in answer.lines)
+    assert "line      6: raise ValueError('nothing yet')" in answer.lines
+    assert "printed   here 1" in answer.lines
+
+
+@pytest.mark.parametrize("name", REPAIRS)
+def test_the_last_hint_shows_what_is_wrong(name: str) -> None:
+    exercise = REPAIRS[name]
+    last = exercise.hints("look")[-1]
+    assert exercise.bug.trigger in last
+    lines = [line for line in exercise.start().splitlines() if f"`{line.strip()}`" in last and line.strip()]
+    assert lines
+
+
+@pytest.mark.parametrize("name", sorted(exercises()))
+def test_what_is_to_be_read_fits_a_terminal(name: str) -> None:
+    text = exercises()[name].start().split('"""')[1]
+    long = [line for line in text.splitlines() if len(line) > 80 and not line.startswith("    decoder.")]
+    assert not long
+    assert f"kvref learn test {name}" in text or exercises()[name].kind == "explain"
+
+
+def test_what_a_folder_says_fits_a_terminal(course: Path) -> None:
+    assert all(len(line) <= 80 for line in (course / "README.md").read_text().splitlines())
 
 
 def method(name: str, body: str, base: str, more: str = "") -> str:
@@ -305,9 +319,36 @@ def test_a_reset_keeps_what_was_written(course: Path) -> None:
 def test_a_file_that_cannot_be_given_back_is_said(course: Path) -> None:
     path = file_of("why-1", course)
     path.unlink()
-    path.mkdir()
+    path.parent.rmdir()
+    path.parent.touch()
     with pytest.raises(BadInput, match="cannot be written"):
         Folder(course).reset(REPAIRS["why-1"])
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("nowhere")])
+def test_whatever_is_in_the_place_of_a_file_is_moved_aside(make: Callable[[Path], None], course: Path) -> None:
+    path = file_of("why-1", course)
+    path.unlink()
+    make(path)
+    assert (kept := Folder(course).reset(REPAIRS["why-1"])) is not None
+    assert os.path.lexists(kept)
+    assert path.read_text() == REPAIRS["why-1"].start()
+
+
+def test_what_another_command_has_noted_meanwhile_is_not_lost(course: Path) -> None:
+    mine, other = Folder(course), Folder(course)
+    other.solve(REPAIRS["why-1"])
+    mine.skip(REPAIRS["positions-1"])
+    mine.hint(REPAIRS["masks-2"], ("one", "b", "c"))
+    now = Folder(course).progress
+    assert (list(now.solved), now.skipped, now.hints) == (["why-1"], ["positions-1"], {"masks-2": 1})
+
+
+def test_what_was_left_for_later_and_is_solved_is_left_no_more(course: Path) -> None:
+    folder = Folder(course)
+    folder.skip(REPAIRS["why-1"])
+    folder.solve(REPAIRS["why-1"])
+    assert Folder(course).progress.skipped == []
 
 
 def test_a_set_that_was_handed_out_is_all_there_is(course: Path) -> None:
@@ -316,9 +357,9 @@ def test_a_set_that_was_handed_out_is_all_there_is(course: Path) -> None:
     assert list(folder.exercises) == ["positions-1"]
     folder.solve(REPAIRS["positions-1"])
     assert folder.current() is None
-    for text in ("{", "[]", '{"exercises": ["masks-99"]}'):
+    for text in ("{", "[]", '{"exercises": ["masks-99"]}', '{"exercises": []}', "[" * 100000):
         (course / folders.RELEASE).write_text(text)
-        with pytest.raises(BadInput, match=r"release\.json cannot be read"):
+        with pytest.raises(BadInput, match=r"release\.json (cannot be read|has no exercises)"):
             Folder(course)
 
 
@@ -342,7 +383,7 @@ def test_a_save_is_judged_and_leads_to_the_next(course: Path) -> None:
     solve("positions-1", course)
     said.clear()
     assert session.judged(folder, REPAIRS["positions-1"], 60.0, said.append)
-    assert "positions-1: solved" in said
+    assert "positions-1: solved; `kvref learn solution positions-1` shows ours" in said
     assert Folder(course).progress.solved
     file_of("positions-1", course).write_text("def")
     assert not session.judged(folder, REPAIRS["positions-1"], 60.0, said.append)
@@ -383,18 +424,33 @@ def test_the_loop_judges_what_is_saved_and_obeys(course: Path, monkeypatch: pyte
         save("why-1", "right")
         yield None
         yield None
-        assert "why-1: solved" in said
+        assert "why-1: solved; o shows our solution" in said
         assert loop.current is REPAIRS["positions-1"]
+        assert "positions-1 looked at" in said  # what is next is judged at once
+        yield "o\n"
+        assert said[-1] == REPAIRS["why-1"].solution()
         yield "s\n"
+        assert "positions-1 is left for later" in said
         assert loop.current is REPAIRS["masks-2"]
+        assert "masks-2 looked at" in said
+        said.clear()
         yield "\n"
         assert "masks-2 looked at" in said
+        assert "masks-2: not yet; h helps" in said
+        save("masks-2", "mine")
+        said.clear()
         yield "r\n"
         assert file_of("masks-2", course).read_text() == REPAIRS["masks-2"].start()
+        assert "masks-2 looked at" in said
         yield "l\n"
-        assert any("why-1*" in line for line in said)
+        assert any("[x] why-1" in line for line in said)
         yield "what\n"
         assert said[-1] == watch.KEYS
+        file_of("masks-2", course).unlink()
+        said.clear()
+        yield "\n"
+        assert "kvref learn reset masks-2` gives it back" in " ".join(said)
+        yield "r\n"
         file_of("why-1", course).unlink()
         yield None
         said.clear()
@@ -423,6 +479,18 @@ def test_without_a_terminal_there_is_nothing_to_watch(kvref: Any) -> None:
     code, _, err = kvref("learn")
     assert code == 2
     assert "kvref learn test NAME" in err
+    code, _, err = kvref("learn", "--dir", "x", "list")
+    assert (code, "kvref learn list --dir x" in err) == (2, True)
+
+
+@pytest.mark.parametrize("way", ["<&-", "| head -0", "> /dev/full"])
+def test_what_cannot_be_read_or_printed_is_said_in_a_line(way: str, course: Path) -> None:
+    main = f"{sys.executable} -c 'from kvref.cli import main; main()'"
+    command = f"{main} learn {'' if way == '<&-' else 'list'} {way}; echo ${{PIPESTATUS[0]}}"
+    found = subprocess.run(["bash", "-c", command], cwd=course, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == ("2" if way == "<&-" else "4")
+    assert "Traceback" not in found.stderr
+    assert len(found.stderr.splitlines()) <= 1
 
 
 def test_an_exercise_that_there_is_not_is_said(kvref: Any) -> None:
@@ -453,7 +521,10 @@ def test_the_whole_course_is_written_and_worked_through_by_commands(kvref: Any) 
     assert "> [ ] why-3" in out
     assert all(len(line) <= 80 for line in out.splitlines())
     assert kvref("learn", "reset", "why-1")[0] == 0
-    assert kvref("learn", "hint", "why-1")[0] == 0
+    assert kvref("learn", "hint", "1_why/why_1.py")[0] == 0
+    Path("1_why/why_1.py").unlink()
+    code, _, err = kvref("learn", "test", "why-1")
+    assert (code, "is gone" in err) == (2, True)
 
 
 def test_the_kinds_of_exercise_are_all_there() -> None:

@@ -1,13 +1,15 @@
 """A student's file judged in a process apart: what is right, what is wrong, and every cheat that came to mind."""
 
 import json
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import sha256
 from hmac import digest
 from multiprocessing import active_children
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 
 import pytest
 import torch
@@ -248,6 +250,29 @@ def test_to_look_at_the_solution_is_not_punished(tmp_path: Path) -> None:
 def test_a_file_that_is_not_there_is_bad_input(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="cannot be read"):
         judge_apart(Sum(), tmp_path / "none.py", 1.0)
+
+
+def test_who_waits_no_longer_leaves_nothing_running(tmp_path: Path) -> None:
+    path, pid = tmp_path / "mine_sum.py", tmp_path / "pid"
+    path.write_text(
+        f"import os\nfrom pathlib import Path\nPath({str(pid)!r}).write_text(str(os.getpid()))\nwhile True: pass\n"
+    )
+    waits = (
+        "from pathlib import Path\nfrom kvref.learn.apart import judge_apart\n"
+        f"if __name__ == '__main__': judge_apart('why-1', Path({str(path)!r}), 99)\n"
+    )
+    (tmp_path / "waits.py").write_text(waits)
+    process = subprocess.Popen([sys.executable, str(tmp_path / "waits.py")])
+    while not pid.exists() or not pid.read_text():
+        sleep(0.1)
+    process.kill()
+    process.wait()
+    stat = Path(f"/proc/{pid.read_text()}/stat")
+    for _ in range(100):
+        if not stat.exists() or stat.read_text().split()[2] in "ZX":
+            return
+        sleep(0.1)
+    raise AssertionError("it runs on")
 
 
 def test_nothing_is_left_behind(tmp_path: Path) -> None:

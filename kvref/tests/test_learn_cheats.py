@@ -42,7 +42,7 @@ def test_a_law_that_says_nothing_scores_nothing(body: str, said: str, tmp_path: 
 
 RUN = "    step, cache = decoder.step(decoder.start(1, None), torch.tensor([[token] * 4]))\n"
 MEMORIES = {
-    "of a module": ("N = [0]\n", "N[0] += 1\n    assert N[0] < 30"),
+    "of a module": ("N = [0]\n", "N[0] += 1\n    assert N[0] < 10"),
     "of torch": ("N = torch.initial_seed()\ntorch.manual_seed(N + 1)\n", "assert N % 2"),
     "of random": ("import random\nN = random.random()\n", "assert N < 0.5"),
 }
@@ -101,7 +101,7 @@ def test_what_a_decoder_raises_does_not_say_where() -> None:
     with pytest.raises(DecoderRaised) as raised:
         front.step(front.start(1, 2), torch.tensor([[0] * 13]))
     frames = traceback.extract_tb(raised.value.__traceback__)
-    assert {Path(frame.filename).name for frame in frames} == {"test_learn_apart.py", "front.py"}
+    assert {Path(frame.filename).name for frame in frames} == {"test_learn_cheats.py", "front.py"}
     assert raised.value.error.__traceback__ is raised.value.__cause__ is raised.value.__context__ is None
 
 
@@ -119,7 +119,7 @@ BORROWED = {
     "renamed": ("from kvref.cache import GrowingCache as Mine\n", "Mine.commit is from another file"),
     "alias": (
         "from kvref.cache import GrowingCache as G\nclass Mine(G):\n    commit = G.commit\n",
-        "without GrowingCache",
+        "without G",
     ),
     "inherited": ("class Mine(GrowingCache):\n    pass\n", "Mine has no commit"),
     "made": (COMMIT + "pass\n    def __init__(self): pass\n", "without __init__"),

@@ -1,17 +1,22 @@
 """Counting: write the law counting-law.
 
-Complete `law`, at the marks, until it fails on every sealed bug and holds on every right cache. Only an assertion of
-yours counts: a decoder that raises proves nothing. `kvref learn test counting-law` says which bugs are still
-alive, and what your examples never did; `kvref learn hint counting-law` helps in three steps.
+Complete `law` until it fails on every sealed bug and holds on every right
+cache. The marks say where; but all of it is yours to change, strategies and
+arguments too, if only it is called `law` and takes a `decoder`. Only an
+assertion counts: a decoder that raises proves nothing.
+`kvref learn test counting-law` says which bugs are still alive, and what your
+examples never did; `kvref learn hint counting-law` helps in three steps.
 
-Sums are exact here: equal logits have the same bits, however the tokens are cut into calls, and `torch.equal` compares
-them. Tokens are 0 to 12, and a row has room for 12. A cache is whatever came back last; look at it through these alone:
+Sums are exact here: equal logits have the same bits, however the tokens are cut
+into calls, and `torch.equal` compares them. Tokens are 0 to 12, and a row has
+room for 12. A cache is whatever came back last; look at it through these alone:
 
     decoder.full(tokens) -> logits of one pass without a cache
     decoder.start(batch, capacity) -> an empty cache; a capacity of None is room for 12
     decoder.step(cache, tokens) -> logits of the new tokens, and the cache with them in it
     decoder.session() -> a conversation: feed(tokens) gives the logits of its last token, `1 vocab_size`, and
-        reply(number, sampler) as many tokens, sampled behind what was fed, as a list for the only row
+        reply(number, sampler) as many tokens, sampled behind what was fed, as a
+        list for the only row
 """
 
 import torch

@@ -1,11 +1,15 @@
 """Sharing: write the law sharing-law.
 
-Complete `law`, at the marks, until it fails on every sealed bug and holds on every right cache. Only an assertion of
-yours counts: a decoder that raises proves nothing. `kvref learn test sharing-law` says which bugs are still
-alive, and what your examples never did; `kvref learn hint sharing-law` helps in three steps.
+Complete `law` until it fails on every sealed bug and holds on every right
+cache. The marks say where; but all of it is yours to change, strategies and
+arguments too, if only it is called `law` and takes a `decoder`. Only an
+assertion counts: a decoder that raises proves nothing.
+`kvref learn test sharing-law` says which bugs are still alive, and what your
+examples never did; `kvref learn hint sharing-law` helps in three steps.
 
-Sums are exact here: equal logits have the same bits, however the tokens are cut into calls, and `torch.equal` compares
-them. Tokens are 0 to 12, and a row has room for 12. A cache is whatever came back last; look at it through these alone:
+Sums are exact here: equal logits have the same bits, however the tokens are cut
+into calls, and `torch.equal` compares them. Tokens are 0 to 12, and a row has
+room for 12. A cache is whatever came back last; look at it through these alone:
 
     decoder.full(tokens) -> logits of one pass without a cache
     decoder.start(batch, capacity) -> an empty cache; a capacity of None is room for 12
