@@ -1,5 +1,6 @@
 """The command line. Nothing here imports torch before a command runs, so that help is quick."""
 
+import errno
 import os
 import sys
 import traceback
@@ -291,6 +292,7 @@ def kept(finding: "Finding") -> str:
 
 
 INTERRUPTED = 130
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 """What newer versions of typer give for Ctrl-C, where older ones raise."""
 
 
@@ -313,6 +315,15 @@ def main() -> None:
         code = 4
     except (typer.Abort, KeyboardInterrupt):
         print("kvref: stopped", file=sys.stderr)
+        code = 4
+    except SystemExit as error:
+        # A closed pipe; it is made an exit with 1 on its way here.
+        code = 4 if isinstance(error.__context__, BrokenPipeError) else error.code
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or what is still to be printed raises once more
+        print(f"kvref: nothing more can be written ({error.strerror})", file=sys.stderr)
         code = 4
     except Exception as error:
         # A wrong option; which module this class lives in depends on the version of typer.

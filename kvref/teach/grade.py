@@ -19,6 +19,7 @@ from kvref.learn.apart import LARGEST, Judged, judge_apart
 from kvref.learn.exercises import Exercise, file_name
 from kvref.learn.folder import RELEASE
 from kvref.said import Say
+from kvref.teach.release import require_name
 
 MISSING = "not handed in"
 LONGEST = 400
@@ -120,9 +121,10 @@ def grade(
             if lost := sheet.kept():
                 say(lost)
     except KeyboardInterrupt:
-        sheet.kept()
         return False
-    if lost := sheet.kept():
+    finally:
+        lost = sheet.kept()
+    if lost:
         raise BadInput(f"{lost}; give another --out, and grade again")
     return True
 
@@ -140,6 +142,8 @@ def students_in(folder: Path, asked: Asked, out: Path) -> list[str]:
     except OSError as error:
         raise BadInput(f"{folder} cannot be read ({error.strerror or error})") from None
     found = {each.name for each in there if each.resolve() != out.resolve()}
+    for name in found:
+        require_name(name, folder)
     if not found:
         raise BadInput(f"{folder} has no folders; give one with a folder for each student")
     return sorted(found | {name for name in asked if name})
@@ -241,8 +245,12 @@ def asked_by(path: Path | None, folder: Path, known: Mapping[str, Exercise]) -> 
         data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         asked = cast("dict[str, list[str]]", {"": list(data["exercises"]), **data.get("students", {})})
         strange = [name for names in asked.values() for name in names if name not in known]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BadInput(f"{path} is no release that can be read ({one_line(error)})") from None
+    if not asked[""]:
+        raise BadInput(f"{path} asks for nothing; give another --release")
+    for student in asked:
+        require_name(student or "all", path)
     if strange:
         raise BadInput(f"{path} asks for {strange[0]!r}, which is no exercise here")
     return asked

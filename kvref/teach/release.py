@@ -12,9 +12,13 @@ from typing import Any
 from kvref.errors import BadInput
 from kvref.learn.exercises import Exercise, file_name
 from kvref.learn.folder import INTRODUCTION, RELEASE, Progress, write_progress
+from kvref.said import filled
 from kvref.teach.check import named
 
 SCHEMA = 1
+
+LONGEST = 240
+"""Bytes of a name, at most: a disk takes 255, with what stands behind it."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,8 @@ class Released:
 def teacher_file(folder: Path) -> Path:
     """Where the teacher's file of a release is: beside its folder."""
     folder = folder.resolve()
+    if not folder.name:
+        raise BadInput(f"{folder} is not to be written to; give the name of a new folder")
     return folder.with_name(f"{folder.name}-teacher.json")
 
 
@@ -92,7 +98,7 @@ def readme(exercises: Sequence[Exercise]) -> str:
     chapters = dict.fromkeys(exercise.chapter for exercise in exercises)
     lines = [INTRODUCTION, "Hand in this folder, with its files where they are now.", ""]
     for chapter in chapters:
-        lines += [f"## {chapter.title}", "", chapter.about, ""]
+        lines += [f"## {chapter.title}", "", filled(chapter.about), ""]
         mine = [exercise for exercise in exercises if exercise.chapter == chapter]
         lines += [f"- `{each.name}` ({each.kind}): `{file_name(each)}`" for each in mine]
         lines += [""]
@@ -137,6 +143,12 @@ def text_of(data: Mapping[str, Any]) -> str:
     return json.dumps(data, indent=1) + "\n"
 
 
+def require_name(name: str, where: Path) -> None:
+    """Raise `BadInput` for a student's name that no folder has, or no file with a suffix, or that cannot be printed."""
+    if "/" in name or "\\" in name or name.startswith(".") or not name.isprintable() or len(name.encode()) > LONGEST:
+        raise BadInput(f"{where}: {name!r:.80} cannot be a student's folder; give another name")
+
+
 def read_students(path: Path) -> list[str]:
     """Names of students, one a line. Raises `BadInput` for a name that can be no folder's, or that is there twice."""
     try:
@@ -145,8 +157,7 @@ def read_students(path: Path) -> list[str]:
         raise BadInput(f"{path} cannot be read ({error})") from None
     names = [name for line in lines if (name := line.strip())]
     for name in names:
-        if "/" in name or "\\" in name or name.startswith(".") or not name.isprintable():
-            raise BadInput(f"{path}: {name!r} cannot be the name of a folder")
+        require_name(name, path)
         if names.count(name) > 1:
             raise BadInput(f"{path} has {name!r} more than once")
     if not names:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from kvref.learn.course import CHAPTERS, Chapter
 from kvref.learn.exercises import Answer, Exercise, Kind, file_name
 from kvref.learn.explain import explanations
 from kvref.learn.folder import RELEASE
-from kvref.learn.repairs import repair_exercises
+from kvref.learn.repairs import Repair, repair_exercises
 from kvref.learn.write import writings
 from kvref.targets.resolve import load_file
 from kvref.teach import grade as grades
@@ -88,6 +89,7 @@ SPOILED = {
     "wrong": (Fake(right='SAID = "broken"\n# '), "the solution fails: law       equal"),
     "breaks": (Fake(right="SAID\n"), "the solution cannot be judged: it cannot be tried (NameError"),
     "hints": (Fake(hints=("one", "", " ")), "the start has 1 hints, not 3"),
+    "wide": (Fake(given=f'SAID = "{"law " * 21}"\n'), "what is said of the start is wider than 80 columns"),
     "names": (Fake(given='SAID = "broken"  # stale_cache\n'), "the start names stale-cache"),
     "same": (Fake(right='SAID = "broken"\n'), "start and solution are the same"),
 }
@@ -117,6 +119,25 @@ def test_exercises_are_told_in_their_order_and_one_that_is_spoiled_counts() -> N
 def test_a_repair_of_the_course_is_sound(tmp_path: Path) -> None:
     exercise = next(iter(repair_exercises()))
     assert proved(exercise, 30.0, tmp_path).wrong == ()
+
+
+class Unmended(Repair):
+    """A repair whose solution is the wrong method still."""
+
+    def solution(self) -> str:
+        return self.start() + "\n"
+
+
+COURSE: dict[str, tuple[Exercise, str]] = {
+    "repair": (Unmended("why-1", catalogue()["stale-cache"]), "the solution fails: law "),
+    "write": (replace(writings()[0], sealed=("fork-shares-its-buffers",)), "the solution fails: no bug is killed"),
+    "explain": (replace(explanations()[0], law="no-such-law"), "it cannot be written (KeyError"),
+}
+
+
+@pytest.mark.parametrize(("exercise", "wrong"), COURSE.values(), ids=COURSE)
+def test_a_spoiled_exercise_of_the_course_is_seen(exercise: Exercise, wrong: str, tmp_path: Path) -> None:
+    assert any(each.startswith(wrong) for each in proved(exercise, 60.0, tmp_path).wrong)
 
 
 def test_an_exercise_that_there_is_not_is_said() -> None:
@@ -168,7 +189,7 @@ def test_nothing_is_written_over_by_a_release(tmp_path: Path) -> None:
         release(tmp_path / "other", [SPOILED["names"][0]], 0)
 
 
-@pytest.mark.parametrize("text", ["", "a/b\n", "..\n", "ann\nann\n"])
+@pytest.mark.parametrize("text", ["", "a/b\n", "..\n", "ann\nann\n", "n" * 252, "a\x1b[2J\n"])
 def test_names_that_cannot_be_folders_are_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "names").write_text(text)
     with pytest.raises(BadInput):
@@ -290,6 +311,27 @@ def test_a_file_that_changes_while_it_is_graded_scores_nothing(tmp_path: Path, m
     assert (found.score, found.reason) == (0.0, "the file changed while it was graded")
 
 
+@pytest.mark.parametrize("name", [b"\xff", b"n" * 252, b"a\nb"])
+def test_a_folder_that_no_file_can_be_named_after_is_refused_before_anything_is_run(
+    name: bytes, tmp_path: Path
+) -> None:
+    os.mkdir(os.path.join(os.fsencode(tmp_path), name))  # noqa: PTH102, PTH118 such a name is no text
+    with pytest.raises(BadInput, match="cannot be a student's folder"):
+        grades.students_in(tmp_path, {"": ["why-9"]}, tmp_path / "grades")
+
+
+def test_what_was_graded_is_kept_though_nobody_reads_what_is_said(tmp_path: Path) -> None:
+    handed(tmp_path / "class")
+
+    def say(_: str) -> None:
+        raise BrokenPipeError
+
+    sheet = Sheet(tmp_path / "grades", force=False)
+    with pytest.raises(BrokenPipeError):
+        grade(tmp_path / "class", {"why-9": Fake()}, {"": ["why-9"]}, sheet, 1.0, say)
+    assert "cheat,why-9,0" in (tmp_path / "grades" / "grades.csv").read_text()
+
+
 def test_what_was_graded_before_it_was_stopped_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     handed(tmp_path / "class")
     done = list[str]()
@@ -322,7 +364,8 @@ def test_who_was_asked_for_what_is_read_from_a_release(tmp_path: Path) -> None:
     released = release(tmp_path / "class", list(FAKES), 0, ["ann"], 1)
     asked = asked_by(released.teacher, tmp_path, known)
     assert len(asked["ann"]) == 1
-    for text in ("{", "[]", '{"exercises": ["masks-99"]}'):
+    evil = '{"exercises": ["why-9"], "students": {"../../evil": ["why-9"]}}'
+    for text in ("{", "[]", '{"exercises": ["masks-99"]}', '{"exercises": []}', evil):
         (tmp_path / RELEASE).write_text(text)
         with pytest.raises(BadInput, match=r"release\.json"):
             asked_by(None, tmp_path, known)
