@@ -11,9 +11,7 @@ from kvref.bug import Bug, catalogue
 from kvref.errors import BadInput
 from kvref.learn.apart import Judged, judge_apart
 from kvref.learn.exercises import Exercise
-
-SECONDS = 10.0
-"""Seconds that an exercise may take to be judged: the student is waiting."""
+from kvref.said import WIDTH
 
 PATIENCE = 6
 """How many times as long is waited, so as to say how long it takes."""
@@ -89,6 +87,8 @@ def of_start(exercise: Exercise, judged: Judged) -> Iterator[str]:
         return
     if why := WRONG_REASON[exercise.kind](judged):
         yield f"the start fails for another reason: {why}"
+    if wide := next((line for line in judged.answer.lines if len(line) > WIDTH), ""):
+        yield f"what is said of the start is wider than {WIDTH} columns: {wide}"
     hints = [hint for hint in judged.answer.hints if hint.strip()]
     if len(hints) != STEPS:
         yield f"the start has {len(hints)} hints, not {STEPS}"
