@@ -9,11 +9,15 @@ asked of hooks, modes, threads and of subclasses of tensors. If the file, or ano
 looks through the garbage collector, writes memory, runs code out of a text or starts processes, Python's audit stops
 it. What is compiled is what the hash is of. No exit handler runs, and what goes on is killed, with all of its session.
 
-What is still possible: to replace something while the laws are tried and to put it back before they are done; to reach
-for frames or memory through a function of another module, which is not seen by the audit; to patch what is not looked
-at (kernels by `torch.library`, modules of the standard library that are not listed); to leave a process behind in a
-session of its own; to change files on this disk, or to use the net, with the rights of who grades. Read a file whose
-score surprises you, and grade in a container what may be malicious.
+What an exercise is about has rules of its own, by the names in a file (`kvref.learn.rules`).
+
+What is still possible: to replace something while the laws are tried and to put it back before they are done; to put a
+name together out of pieces, and so to inherit what was to be written; to reach for frames or memory through a function
+of another module, which is not seen by the audit; to remember something in a file between two imports of a law, and to
+guess which of them is of a bug; to patch what is not looked at (kernels by `torch.library`, modules of the standard
+library that are not listed); to leave a process behind in a session of its own; to change files on this disk, or to use
+the net, with the rights of who grades. Read a file whose score surprises you, and grade in a container what may be
+malicious.
 """
 
 import gc

@@ -42,10 +42,6 @@ LOOKING = frozenset(["compile", "eval", "exec", "getattr", "globals", "locals", 
 
 SPECIAL = re.compile("__[a-z]+__")
 USUAL = frozenset(["__future__", "__main__", "__name__"])
-MADE = frozenset(
-    ["__annotations__", "__doc__", "__firstlineno__", "__module__", "__qualname__", "__static_attributes__"]
-)
-"""Attributes that every class has."""
 
 
 def parsed(path: Path) -> ast.Module:
@@ -75,9 +71,10 @@ def require_repair(path: Path, method: Method) -> None:
     classes = {each.__name__ for each in method.base.__mro__ if each.__module__.startswith("kvref.")}
     tree = parsed(path)
     bases = {id(base) for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for base in node.bases}
+    hints = {id(each) for hint in annotations(tree) for each in ast.walk(hint)}
     renamed = (node for node in ast.walk(tree) if isinstance(node, ast.alias) and node.name in classes)
     classes |= {node.asname for node in renamed if node.asname}
-    for name, line in names(tree, bases):
+    for name, line in names(tree, bases | hints):
         if name == "super" or name in classes or special(name):
             raise BadInput(f"{path.name}, line {line}: write out what {method.name} does, without {name}")
 
@@ -114,6 +111,14 @@ def texts(tree: ast.AST) -> Iterator[tuple[str, int]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in read:
             yield from ((name, node.lineno) for name in SPECIAL.findall(node.value))
+
+
+def annotations(tree: ast.AST) -> Iterator[ast.expr]:
+    """Annotations of arguments, results and variables."""
+    for node in ast.walk(tree):
+        found = node.returns if isinstance(node, ast.FunctionDef) else getattr(node, "annotation", None)
+        if isinstance(found, ast.expr):
+            yield found
 
 
 def imported(tree: ast.AST) -> Iterator[tuple[str, int]]:

@@ -131,6 +131,15 @@ BAD = {
 }
 
 
+def test_annotations_and_helpers_are_welcome(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    solution = (
+        REPAIRS["why-1"].solution().replace("def commit(self, new)", "def commit(self: GrowingCache, new: int) -> None")
+    )
+    path.write_text(f"{solution}\n    def helper(self) -> 'GrowingCache':\n        return self\n")
+    assert REPAIRS["why-1"].judge(path).solved
+
+
 @pytest.mark.parametrize("name", BAD)
 def test_a_file_that_cannot_be_tried_gets_one_line(name: str, tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
