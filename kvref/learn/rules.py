@@ -7,6 +7,7 @@ A file is read by its names, so whoever puts a name together out of pieces is no
 import ast
 import re
 from collections.abc import Iterator
+from inspect import unwrap
 from pathlib import Path
 from types import FunctionType
 
@@ -32,6 +33,7 @@ IMPORTS = frozenset(
         "torch",
         "torch.nn.functional",
         "typing",
+        "typing_extensions",
         "unittest",
     ]
 )
@@ -74,9 +76,9 @@ def require_repair(path: Path, method: Method) -> None:
     hints = {id(each) for hint in annotations(tree) for each in ast.walk(hint)}
     renamed = (node for node in ast.walk(tree) if isinstance(node, ast.alias) and node.name in classes)
     classes |= {node.asname for node in renamed if node.asname}
-    for name, line in names(tree, bases | hints):
-        if name == "super" or name in classes or special(name):
-            raise BadInput(f"{path.name}, line {line}: write out what {method.name} does, without {name}")
+    borrowed = [each for each in names(tree, bases | hints | asked(tree)) if each[0] in classes]
+    for name, line in [*(each for each in names(tree) if each[0] == "super" or special(each[0])), *borrowed]:
+        raise BadInput(f"{path.name}, line {line}: write out what {method.name} does, without {name}")
 
 
 def require_own(found: type, path: Path, method: Method) -> None:
@@ -84,7 +86,7 @@ def require_own(found: type, path: Path, method: Method) -> None:
     function = vars(found).get(method.name)
     if not isinstance(function, FunctionType):
         raise BadInput(f"{CLASS} has no {method.name}: the exercise is to write it, not to inherit it")
-    if Path(function.__code__.co_filename).resolve() != path.resolve():
+    if Path(unwrap(function).__code__.co_filename).resolve() != path.resolve():
         raise BadInput(f"{CLASS}.{method.name} is from another file: the exercise is to write it")
     if (kind := type(found)) is not type(method.base):
         raise BadInput(f"{CLASS} is made by a class of its own, {kind.__name__}; leave that to {method.base.__name__}")
@@ -111,6 +113,13 @@ def texts(tree: ast.AST) -> Iterator[tuple[str, int]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in read:
             yield from ((name, node.lineno) for name in SPECIAL.findall(node.value))
+
+
+def asked(tree: ast.AST) -> set[int]:
+    """What is called, and what an instance is looked for of: to make a cache is not to borrow its method."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    kinds = [each for call in calls if ast.unparse(call.func) == "isinstance" for each in call.args]
+    return {id(each) for each in (*(call.func for call in calls), *kinds)}
 
 
 def annotations(tree: ast.AST) -> Iterator[ast.expr]:

@@ -277,8 +277,8 @@ WAYS = frozenset({"tb_frame", "gi_frame", "cr_frame", "ag_frame", "f_back"})
 """Attributes that lead to frames."""
 
 
-GIVING = ("traceback", "inspect", "logging/__init__", "bdb", "pdb", "cgitb", "trace")
-"""Modules that look at frames for who calls them."""
+ONCE, ALWAYS = ("traceback", "logging/__init__"), ("inspect", "bdb", "pdb", "cgitb", "trace")
+"""Modules that look at frames for who calls them; what those of the first kind do further down ends in text."""
 
 
 class Reached(BaseException):
@@ -293,16 +293,17 @@ def reaching(path: Path) -> Callable[[], str]:
     """
     libraries = tuple({*get_paths().values(), str(Path(__file__).resolve().parents[1])})
     file, seen, frame, busy = str(path), list[str](), vars(sys)["_getframe"], list[bool]()
-    traceback, *giving = (str(Path(get_paths()["stdlib"]) / f"{module}.py") for module in GIVING)
+    folder = Path(get_paths()["stdlib"])
+    once, always = ([str(folder / f"{module}.py") for module in modules] for modules in (ONCE, ALWAYS))
 
     def theirs(caller: str) -> bool:
         return caller != file and caller.startswith(("<", *libraries))
 
     def asks() -> bool:
         at = frame(2)
-        if at.f_code.co_filename == traceback:  # once: what it does further down ends in text
+        if at.f_code.co_filename in once:
             at = at.f_back
-        while at is not None and at.f_code.co_filename in giving:
+        while at is not None and at.f_code.co_filename in always:
             at = at.f_back
         return at is not None and not theirs(at.f_code.co_filename)
 

@@ -136,7 +136,13 @@ def test_annotations_and_helpers_are_welcome(tmp_path: Path) -> None:
     solution = (
         REPAIRS["why-1"].solution().replace("def commit(self, new)", "def commit(self: GrowingCache, new: int) -> None")
     )
-    path.write_text(f"{solution}\n    def helper(self) -> 'GrowingCache':\n        return self\n")
+    helper = (
+        "def helper(self) -> 'GrowingCache':\n        return GrowingCache() if isinstance(self, GrowingCache) else self"
+    )
+    wrapped = solution.replace("    def commit", "    @torch.no_grad()\n    def commit").replace(
+        '"""\n\n', '"""\n\nimport torch\n', 1
+    )
+    path.write_text(f"{wrapped}\n    {helper}\n")
     assert REPAIRS["why-1"].judge(path).solved
 
 

@@ -168,7 +168,8 @@ def test_a_file_does_not_reach_into_the_process(text: str, tmp_path: Path) -> No
 
 
 def test_a_text_of_a_traceback_is_no_reach(tmp_path: Path) -> None:
-    text = "import traceback, collections\ntry:\n    1 / 0\nexcept ZeroDivisionError:\n    traceback.print_exc()\n"
+    text = "import traceback, collections, logging\nlogging.getLogger(__name__).warning('here')\n"
+    text += "try:\n    1 / 0\nexcept ZeroDivisionError:\n    traceback.print_exc()\n"
     assert judged(f"{text}collections.namedtuple('Pair', 'a b')\n{RIGHT}", tmp_path).solved
 
 
