@@ -113,6 +113,7 @@ CHAPTERS = (
 
 
 TELLING = {
+    "whole-prefix-run-again": "every-token-passes-every-layer-once",
     "crop-keeps-one-token-more": "crop-equals-never-having-appended",
     "crop-to-nothing-keeps-all": "crop-equals-never-having-appended",
     "peek-is-kept": "a-look-changes-nothing",
