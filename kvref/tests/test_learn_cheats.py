@@ -8,7 +8,7 @@ import torch
 
 from kvref import weights
 from kvref.answers import DecoderRaised
-from kvref.learn.apart import judge_apart
+from kvref.learn.apart import Judged, judge_apart
 from kvref.learn.front import Front, Handles
 from kvref.learn.healthy import SHAPE, Passes, healthy
 from kvref.learn.observed import Observed
@@ -20,6 +20,24 @@ pytestmark = pytest.mark.late
 REPAIRS = {each.name: each for each in repair_exercises()}
 
 
+HEAD = "import torch\nfrom hypothesis import assume, given, strategies as st\n@given(st.integers(0, 12))\n"
+RUN = "    step, cache = decoder.step(decoder.start(1, None), torch.tensor([[token] * 4]))\n"
+
+
+def law(body: str, tmp_path: Path, head: str = HEAD) -> Judged:
+    """The judgement of a law with this body."""
+    path = tmp_path / "why_law.py"
+    path.write_text(f"{head}def law(decoder, token):\n{body}\n")
+    return judge_apart(writings()[0], path, 60.0)
+
+
+def first_line(found: Judged) -> str:
+    """What is said first of a law that was tried, and scores nothing."""
+    assert found.answer is not None, found.reason
+    assert (found.solved, found.score) == (False, 0.0)
+    return found.answer.lines[0]
+
+
 LAWS = {
     "fails on everything": ("    assert False\n", "the law fails on every right cache"),
     "never runs": ("    assume(False)\n", "the law never ran"),
@@ -27,20 +45,13 @@ LAWS = {
     "runs nothing": ("    assert token < 13\n", "the law never runs a cache"),
     "raises": ("    raise ValueError\n", "the law raises on a right cache"),
 }
-HEAD = "import torch\nfrom hypothesis import assume, given, strategies as st\n@given(st.integers(0, 12))\n"
 
 
 @pytest.mark.parametrize(("body", "said"), LAWS.values(), ids=LAWS)
 def test_a_law_that_says_nothing_scores_nothing(body: str, said: str, tmp_path: Path) -> None:
-    path = tmp_path / "why_law.py"
-    path.write_text(f"{HEAD}def law(decoder, token):\n{body}")
-    found = judge_apart(writings()[0], path, 60.0)
-    assert found.answer is not None, found.reason
-    assert (found.solved, found.score) == (False, 0.0)
-    assert found.answer.lines[0].startswith(said)
+    assert first_line(law(body, tmp_path)).startswith(said)
 
 
-RUN = "    step, cache = decoder.step(decoder.start(1, None), torch.tensor([[token] * 4]))\n"
 MEMORIES = {
     "of a module": ("N = [0]\n", "N[0] += 1\n    assert N[0] < 10"),
     "of torch": ("N = torch.initial_seed()\ntorch.manual_seed(N + 1)\n", "assert N % 2"),
@@ -50,21 +61,14 @@ MEMORIES = {
 
 @pytest.mark.parametrize(("head", "body"), MEMORIES.values(), ids=MEMORIES)
 def test_a_law_that_counts_its_calls_scores_nothing(head: str, body: str, tmp_path: Path) -> None:
-    path = tmp_path / "why_law.py"
-    path.write_text(f"{HEAD.replace('@given', head + '@given')}def law(decoder, token):\n{RUN}    {body}\n")
-    found = judge_apart(writings()[0], path, 60.0)
-    assert found.answer is not None, found.reason
-    assert (found.solved, found.score) == (False, 0.0)
-    assert found.answer.lines[0] == "the law fails on every right cache, so it says nothing about wrong ones"
+    found = law(f"{RUN}    {body}", tmp_path, HEAD.replace("@given", f"{head}@given"))
+    assert first_line(found) == "the law fails on every right cache, so it says nothing about wrong ones"
 
 
 @pytest.mark.parametrize("spied", ["given", "implementation", "model", "name", "meter"])
 def test_a_law_sees_answers_and_nothing_else(spied: str, tmp_path: Path) -> None:
-    path = tmp_path / "why_law.py"
-    path.write_text(f"{HEAD}def law(decoder, token):\n{RUN}    assert 'bugs' not in str(decoder.{spied})\n")
-    found = judge_apart(writings()[0], path, 60.0)
-    assert found.answer is not None, found.reason
-    assert found.answer.lines[0].startswith("the law raises on a right cache: AttributeError")
+    found = law(f"{RUN}    assert 'bugs' not in str(decoder.{spied})", tmp_path)
+    assert first_line(found).startswith("the law raises on a right cache: AttributeError")
 
 
 CHEATS = {
@@ -85,18 +89,15 @@ CHEATS = {
 
 @pytest.mark.parametrize(("head", "body", "said"), CHEATS.values(), ids=CHEATS)
 def test_a_law_that_looks_behind_answers_scores_nothing(head: str, body: str, said: str, tmp_path: Path) -> None:
-    path = tmp_path / "why_law.py"
-    path.write_text(f"{head}def law(decoder, token):\n{RUN}    {body}\n")
-    found = judge_apart(writings()[0], path, 60.0)
+    found = law(f"{RUN}    {body}", tmp_path, head)
     assert (found.answer, found.score) == (None, 0.0)
     assert found.reason.startswith("why_law.py, line ")
     assert found.reason.endswith(said)
 
 
 def test_what_a_decoder_raises_does_not_say_where() -> None:
-    decoder = Observed(
-        next(decoder for told, decoder in healthy(Passes(weights.loud(SHAPE))) if "allocated once" in told)
-    )
+    right = dict(healthy(Passes(weights.loud(SHAPE))))
+    decoder = Observed(right["a cache that is allocated once"])
     front = Front(decoder, Handles())
     with pytest.raises(DecoderRaised) as raised:
         front.step(front.start(1, 2), torch.tensor([[0] * 13]))
