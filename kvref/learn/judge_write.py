@@ -144,7 +144,7 @@ def assertions(path: Path) -> Iterator[ast.AST]:
     for node in ast.walk(ast.parse(path.read_bytes())):
         name = ast.unparse(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
         raised = isinstance(node, ast.Raise) and node.exc is not None and "AssertionError" in ast.unparse(node.exc)
-        if isinstance(node, ast.Assert) or name.startswith("assert") or raised:
+        if isinstance(node, ast.Assert) or name.startswith("assert") or name in ("fail", "raises") or raised:
             yield node
 
 
@@ -165,7 +165,7 @@ def tried(law: Law, decoder: Decoder, examples: int, shrinks: bool = False) -> T
             prepared(law, examples, shrinks)(decoder=Front(observed, handles))
     except KeyboardInterrupt:
         raise
-    except AssertionError as error:
+    except (AssertionError, pytest.fail.Exception) as error:
         fate, said = Fate.FAILED, falsifying(error)
     except NEVER as error:
         fate, said = Fate.NEVER_RAN, (one_line(error),)
@@ -182,7 +182,12 @@ def prepared(law: Law, examples: int, shrinks: bool) -> Law:
     """The law under settings and a seed that the course has for all; those of the student's own are taken away."""
     vars(law).pop("_hypothesis_internal_settings_applied", None)
     phases = (Phase.explicit, Phase.generate, *((Phase.shrink,) if shrinks else ()))
-    health = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
+    health = [
+        HealthCheck.filter_too_much,
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+        HealthCheck.large_base_example,
+    ]
     ours = settings(
         max_examples=examples,
         phases=phases,

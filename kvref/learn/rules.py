@@ -19,6 +19,8 @@ IMPORTS = frozenset(
         "__future__",
         "collections",
         "collections.abc",
+        "contextlib",
+        "copy",
         "dataclasses",
         "enum",
         "functools",
@@ -27,11 +29,13 @@ IMPORTS = frozenset(
         "itertools",
         "kvref.answers",
         "kvref.decoder",
+        "kvref.protocol",
         "math",
         "pytest",
         "random",
         "torch",
         "torch.nn.functional",
+        "torch.testing",
         "typing",
         "typing_extensions",
         "unittest",
@@ -41,6 +45,35 @@ IMPORTS = frozenset(
 
 LOOKING = frozenset(["compile", "eval", "exec", "getattr", "globals", "locals", "open", "setattr", "vars"])
 """Functions by which a law would look at more than answers, or keep something between two calls."""
+
+DOORS = frozenset(["_os", "_sys", "builtins", "ctypes", "gc", "importlib", "inspect", "modules", "os", "sys"])
+"""Modules that others have among their names, and that lead to everything."""
+
+INSIDE = frozenset(
+    [
+        "__base__",
+        "__bases__",
+        "__class__",
+        "__closure__",
+        "__code__",
+        "__dict__",
+        "__func__",
+        "__getattr__",
+        "__getattribute__",
+        "__globals__",
+        "__mro__",
+        "__self__",
+        "__subclasses__",
+        "__wrapped__",
+    ]
+)
+"""Attributes that lead from a class to the reference's method, or around the student's."""
+
+SHOWN = frozenset(["__repr__", "__str__"])
+"""Methods by which a class of the student's own says what it is."""
+
+CATALOGUE = ("kvref.bug", "kvref.learn")
+"""Where wrong methods are kept, and right ones."""
 
 SPECIAL = re.compile("__[a-z]+__")
 USUAL = frozenset(["__future__", "__main__", "__name__"])
@@ -61,10 +94,11 @@ def require_law(path: Path) -> None:
         if module not in IMPORTS:
             raise BadInput(f"{path.name}, line {line}: a law is made of torch and hypothesis, and cannot use {module}")
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
+        mine = isinstance(node, ast.Attribute) and ast.unparse(node.value) == "self"
+        if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load) and not mine:
             raise BadInput(f"{path.name}, line {node.lineno}: a law keeps nothing, and cannot set {node.attr}")
-    for name, line in [*names(tree), *texts(tree)]:
-        if name in LOOKING or special(name):
+    for name, line in [*names(tree), *texts(tree), *taken(tree)]:
+        if name in LOOKING | DOORS or (special(name) and name != "__init__"):
             raise BadInput(f"{path.name}, line {line}: a law looks at what a decoder answers, and cannot use {name}")
 
 
@@ -77,7 +111,8 @@ def require_repair(path: Path, method: Method) -> None:
     renamed = (node for node in ast.walk(tree) if isinstance(node, ast.alias) and node.name in classes)
     classes |= {node.asname for node in renamed if node.asname}
     borrowed = [each for each in names(tree, bases | hints | asked(tree)) if each[0] in classes]
-    for name, line in [*(each for each in names(tree) if each[0] == "super" or special(each[0])), *borrowed]:
+    around = [each for each in names(tree) if each[0] in INSIDE | {"super", "mro"}]
+    for name, line in [*around, *borrowed, *(each for each in imported(tree) if each[0].startswith(CATALOGUE))]:
         raise BadInput(f"{path.name}, line {line}: write out what {method.name} does, without {name}")
 
 
@@ -92,7 +127,7 @@ def require_own(found: type, path: Path, method: Method) -> None:
         raise BadInput(f"{CLASS} is made by a class of its own, {kind.__name__}; leave that to {method.base.__name__}")
     for name, member in vars(found).items():
         code = callable(member) or isinstance(member, property)
-        if code and name != method.name and hasattr(method.base, name):
+        if code and name not in SHOWN | {method.name} and hasattr(method.base, name):
             raise BadInput(f"{CLASS} has its own {name}, but {method.name} alone is wrong; give helpers other names")
 
 
@@ -137,6 +172,13 @@ def imported(tree: ast.AST) -> Iterator[tuple[str, int]]:
             yield from ((alias.name, node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield node.module or ".", node.lineno
+
+
+def taken(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Names that are imported from modules, with the lines."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            yield from ((alias.name, node.lineno) for alias in node.names)
 
 
 def special(name: str) -> bool:

@@ -142,7 +142,8 @@ def test_annotations_and_helpers_are_welcome(tmp_path: Path) -> None:
     wrapped = solution.replace("    def commit", "    @torch.no_grad()\n    def commit").replace(
         '"""\n\n', '"""\n\nimport torch\n', 1
     )
-    path.write_text(f"{wrapped}\n    {helper}\n")
+    shown = "def __repr__(self):\n        return 'mine'\n\n\nclass Note:\n    def __init__(self):\n        self.n = 0"
+    path.write_text(f"{wrapped}\n    {helper}\n\n    {shown}\n")
     assert REPAIRS["why-1"].judge(path).solved
 
 

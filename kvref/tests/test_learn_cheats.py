@@ -82,6 +82,8 @@ CHEATS = {
     "a format": (HEAD, "'{0.step.__closure__}'.format(decoder)", "cannot use __closure__"),
     "a pattern": (HEAD, "match decoder.step:\n        case object(__globals__=g): pass", "cannot use __globals__"),
     "an attribute by name": (HEAD, "getattr(decoder, 'given')", "cannot use getattr"),
+    "a door": (f"from dataclasses import inspect\n{HEAD}", "", "cannot use inspect"),
+    "another door": (HEAD, "torch.sys.path", "cannot use sys"),
     "a note": (HEAD, "torch.seen = 1", "a law keeps nothing, and cannot set seen"),
     "a file": (HEAD, "open('memory', 'a').write('.')", "cannot use open"),
 }
@@ -115,15 +117,17 @@ BORROWED = {
         "import kvref.cache\n" + COMMIT + "kvref.cache.GrowingCache.commit(self, new)\n",
         "without GrowingCache",
     ),
-    "cell": (COMMIT + "__class__.mro()[1].commit(self, new)\n", "without __class__"),
+    "cell": (COMMIT + "__class__.commit(self, new)\n", "without __class__"),
     "assigned": ("class Mine(GrowingCache):\n    commit = GrowingCache.commit\n", "without GrowingCache"),
     "renamed": ("from kvref.cache import GrowingCache as Mine\n", "Mine.commit is from another file"),
     "alias": (
         "from kvref.cache import GrowingCache as G\nclass Mine(G):\n    commit = G.commit\n",
         "without G",
     ),
+    "mro": (COMMIT + "Mine.mro()[1].commit(self, new)\n", "without mro"),
+    "catalogue": ("from kvref.bug import catalogue\n" + COMMIT + "pass\n", "without kvref.bug"),
     "inherited": ("class Mine(GrowingCache):\n    pass\n", "Mine has no commit"),
-    "made": (COMMIT + "pass\n    def __init__(self): pass\n", "without __init__"),
+    "made": (COMMIT + "pass\n    def __init__(self): pass\n", "Mine has its own __init__"),
     "elsewhere": (COMMIT + "pass\n    def append(self, *a): pass\n", "Mine has its own append"),
     "metaclass": (
         "import abc\nclass M(abc.ABCMeta): pass\n"
@@ -162,7 +166,7 @@ def test_a_profile_of_its_own_does_not_matter(tmp_path: Path) -> None:
 
 def test_a_repair_that_patches_its_judge_is_found_out(tmp_path: Path) -> None:
     path = tmp_path / "why_1.py"
-    path.write_text(REPAIRS["why-1"].solution() + "\nimport kvref.learn.judge as j\nj.plan = lambda bug: []\n")
+    path.write_text(REPAIRS["why-1"].solution() + "\nimport kvref.search as s\ns.search = lambda *_: []\n")
     found = judge_apart(REPAIRS["why-1"], path, 60.0)
     assert found.answer is None
-    assert found.reason == "the file changes what is not its own: kvref.learn.judge.plan was replaced"
+    assert found.reason == "the file changes what is not its own: kvref.search.search was replaced"
